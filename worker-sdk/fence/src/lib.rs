@@ -1,1 +1,58 @@
-//! Placeholder.
+//! Fencing tokens, the one rule that admits a write, and the contract of fenced checkpoint stores.
+//!
+//! A worker that was paused, cut off or replaced may still believe that it owns a shard. Nothing
+//! can stop it from believing; what can be stopped is its writes. Every grant of a shard carries a
+//! number that only rises, its [`Epoch`]; every write carries that number; and a store refuses a
+//! write whose number is below the highest it has been *sealed* with. This crate is that check,
+//! and nothing else: it knows no coordinator, and a storage team can use it without the rest.
+//!
+//! # Seal, read, write
+//!
+//! ```text
+//!   old owner, epoch 7            store                     new owner, epoch 8
+//!                          fence 7, checkpoint 480
+//!   write 490 at 7 ───────▶ accepted
+//!                          fence 8 ◀──────────────────────── 1. seal at 8
+//!                          checkpoint 490 ─────────────────▶ 2. read (the answer of the seal)
+//!   write 500 at 7 ───────▶ Fenced { presented: 7, current: 8 }
+//!                          accepted ◀─────────────────────── 3. write 495 at 8
+//! ```
+//!
+//! The order is the whole point. The new owner first raises the fence, then reads, then writes.
+//! After the fence is up nothing of the old owner can land, so what the new owner reads is the last
+//! write there will ever be from before. An owner that reads first and raises the fence second
+//! (or with its first write, as the familiar SQL form `WHERE fence <= :token` does) loses whatever
+//! the old owner wrote in between, and was told had been stored.
+//!
+//! # What is here
+//!
+//! * The words: [`Epoch`], [`Resource`], [`Owner`], [`FencingToken`], [`Sequence`], [`WriteId`].
+//! * The rule: [`admit_seal`], [`admit_write`] and [`admit_sequence`]. Every store uses these three
+//!   functions or is checked against them; there is no second place where admission is decided.
+//!
+//! # Invariants
+//!
+//! 1. A fence never falls, whatever happens to the data it guards.
+//! 2. No write is admitted below a sealed epoch, and none above it.
+//! 3. One epoch has one owner.
+//! 4. Within an epoch a sequence belongs to one content for ever.
+
+mod admission;
+mod epoch;
+mod name;
+mod owner;
+mod parse;
+mod resource;
+mod sequence;
+mod token;
+
+pub use admission::{
+    Fence, Refusal, SealAdmission, SequenceAdmission, admit_seal, admit_sequence, admit_write,
+};
+pub use epoch::{Epoch, EpochOutOfRange};
+pub use name::{GroupName, LeaseName, NameError, NameKind};
+pub use owner::Owner;
+pub use parse::ParseError;
+pub use resource::{Resource, ShardRef};
+pub use sequence::{Sequence, SequenceOutOfRange, WriteId};
+pub use token::FencingToken;
