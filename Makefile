@@ -1,0 +1,31 @@
+# Two commands are enough: `make demo` shows Tenure at work, `make test` tests it. Both install what is
+# missing, build once and share what was built.
+
+SHELL := /bin/bash
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench setup build
+
+help: ## Say what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: build ## Count words on three coordinators and four workers while they are killed (DEMO_INPUT=DIR: your files)
+	@$(TARGET_DIR)/debug/demo
+
+test: build ## Run all tests: units, properties, clusters of real processes, examples in the documentation
+	@.ci/cargo test
+
+check: ## Run everything that a change must pass; changes no file
+	@.ci/run
+
+bench: setup ## Measure what is meant to be fast
+	@.ci/cargo bench --benches
+
+# What a build needs beyond Rust, git, make, g++ and CA certificates.
+setup:
+	@.ci/setup
+
+# All targets, also for the demo: so it has the features of the tests, and RocksDB is compiled once for both.
+build: setup
+	@.ci/cargo build --all-targets
