@@ -1,0 +1,1 @@
+//! What holds after every command.

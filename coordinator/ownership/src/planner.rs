@@ -1,0 +1,1 @@
+//! The planner: which moves to propose.

@@ -1,0 +1,153 @@
+//! How the state is kept on disk: one record per thing, so that a command writes only what it touched.
+//!
+//! | first byte | key goes on with | value |
+//! |---|---|---|
+//! | `m` | | cluster, revision, features |
+//! | `g` | group id | [`GroupHeader`] |
+//! | `t` | group name | [`Tombstone`] |
+//! | `w` | group id, worker name | [`Worker`] |
+//! | `s` | session id | [`Session`] |
+//! | `h` | group id, shard index | [`Shard`] |
+//! | `b` | group id, shard index | a blob: the bytes of a checkpoint, not held in memory |
+//!
+//! Numbers in keys are big-endian, so that keys sort like the things they name.
+
+use bytes::Bytes;
+use minicbor::Decode;
+use minicbor::Encode;
+use tenure_fence::GroupName;
+
+use crate::feature::Feature;
+use crate::group::GroupHeader;
+use crate::group::Tombstone;
+use crate::ids::ClusterId;
+use crate::ids::GroupId;
+use crate::ids::Revision;
+use crate::ids::SessionId;
+use crate::ids::ShardIndex;
+use crate::ids::WorkerName;
+use crate::session::Session;
+use crate::session::Worker;
+use crate::shard::Shard;
+
+/// One change on disk: `None` deletes the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordWrite {
+    /// Key of the record.
+    pub key: Vec<u8>,
+    /// Its new value.
+    pub value: Option<Bytes>,
+}
+
+/// A record that cannot be read. The state is not usable without it.
+#[derive(Debug, thiserror::Error)]
+#[error("record {key:02x?} is corrupt: {problem}")]
+pub struct CorruptRecord {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// Key of the blob that holds the checkpoint bytes of a shard.
+pub fn checkpoint_key(group: GroupId, shard: ShardIndex) -> Vec<u8> {
+    RecordKey::Blob(group, shard).encode()
+}
+
+/// What is not specific to a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct Meta {
+    #[n(0)]
+    pub(crate) cluster: Option<ClusterId>,
+    #[n(1)]
+    pub(crate) revision: Revision,
+    #[n(2)]
+    pub(crate) features: Vec<Feature>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RecordKey {
+    Meta,
+    Group(GroupId),
+    Tombstone(GroupName),
+    Worker(GroupId, WorkerName),
+    Session(SessionId),
+    Shard(GroupId, ShardIndex),
+    Blob(GroupId, ShardIndex),
+}
+
+impl RecordKey {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Meta => b"m".to_vec(),
+            Self::Group(group) => numbered(b'g', group.0).to_vec(),
+            Self::Tombstone(name) => [b"t", name.as_str().as_bytes()].concat(),
+            Self::Worker(group, name) => [&numbered(b'w', group.0), name.as_str().as_bytes()].concat(),
+            Self::Session(session) => numbered(b's', session.0).to_vec(),
+            Self::Shard(group, shard) => [&numbered(b'h', group.0)[..], &shard.0.to_be_bytes()].concat(),
+            Self::Blob(group, shard) => [&numbered(b'b', group.0)[..], &shard.0.to_be_bytes()].concat(),
+        }
+    }
+}
+
+fn numbered(kind: u8, number: u64) -> [u8; 9] {
+    let mut key = [kind; 9];
+    key[1..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// A record as it is read back.
+pub(crate) enum Record {
+    Meta(Meta),
+    Group(GroupHeader),
+    Tombstone(GroupName, Tombstone),
+    Worker(GroupId, WorkerName, Worker),
+    Session(SessionId, Session),
+    Shard(GroupId, ShardIndex, Shard),
+    Blob,
+}
+
+impl Record {
+    pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Self, CorruptRecord> {
+        let corrupt = |problem: String| CorruptRecord { key: key.to_vec(), problem };
+        let Some((&kind, rest)) = key.split_first() else {
+            return Err(corrupt("empty key".to_owned()));
+        };
+        match kind {
+            b'm' => value_of(value).map(Self::Meta),
+            b'g' => value_of(value).map(Self::Group),
+            b't' => text(rest).and_then(|name| {
+                let name = GroupName::try_from(name).map_err(|error| error.to_string())?;
+                Ok(Self::Tombstone(name, value_of(value)?))
+            }),
+            b'w' => number(rest).and_then(|(group, rest)| {
+                let name = WorkerName::new(text(rest)?).map_err(|error| error.to_string())?;
+                Ok(Self::Worker(GroupId(group), name, value_of(value)?))
+            }),
+            b's' => number(rest)
+                .and_then(|(session, _)| Ok(Self::Session(SessionId(session), value_of(value)?))),
+            b'h' => number(rest).and_then(|(group, rest)| {
+                let index: [u8; 4] = rest.try_into().map_err(|_| "shard index is not 4 bytes".to_owned())?;
+                let index = ShardIndex(u32::from_be_bytes(index));
+                Ok(Self::Shard(GroupId(group), index, value_of(value)?))
+            }),
+            b'b' => Ok(Self::Blob),
+            _ => Err("unknown kind of record".to_owned()),
+        }
+        .map_err(corrupt)
+    }
+}
+
+fn value_of<'b, T: Decode<'b, ()>>(value: &'b [u8]) -> Result<T, String> {
+    minicbor::decode(value).map_err(|error| error.to_string())
+}
+
+fn number(bytes: &[u8]) -> Result<(u64, &[u8]), String> {
+    let (number, rest) = bytes.split_first_chunk().ok_or("key is too short")?;
+    Ok((u64::from_be_bytes(*number), rest))
+}
+
+fn text(bytes: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(bytes).map_err(|_| "name is not text".to_owned())
+}

@@ -1,0 +1,90 @@
+//! Sessions and workers: a worker is a name in a group, a session is one registration of one of its processes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use minicbor::Decode;
+use minicbor::Encode;
+
+use crate::ids::GroupId;
+use crate::ids::ProcessNonce;
+use crate::ids::SessionId;
+use crate::ids::WorkerName;
+
+/// A live session. A session that has ended has no record, so what is found here is live.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Session {
+    /// The group the session serves.
+    #[n(0)]
+    pub group: GroupId,
+    /// The worker's name.
+    #[n(1)]
+    pub worker: WorkerName,
+    /// The process that registered; a stream must present it to resume.
+    #[n(2)]
+    pub nonce: ProcessNonce,
+    /// How long the session lives without a heartbeat. Fixed at registration.
+    #[cbor(n(3), with = "crate::codec::millis")]
+    pub ttl: Duration,
+    /// The belief window W, also the grace after a broken stream. Fixed at registration.
+    #[cbor(n(4), with = "crate::codec::millis")]
+    pub window: Duration,
+    /// Share of the group's shards relative to other workers, 1 to 10,000.
+    #[n(5)]
+    pub weight: u32,
+    /// Labels for people and placement, at most 32.
+    #[n(6)]
+    pub labels: BTreeMap<String, String>,
+    /// Where routers send requests for this worker's shards; may be empty.
+    #[n(7)]
+    pub address: String,
+}
+
+/// Bounds of a worker's weight, inclusive.
+pub const WEIGHT: std::ops::RangeInclusive<u32> = 1..=10_000;
+
+/// What is known of a worker name: its live session, and what operators said of it.
+///
+/// A record exists while the worker has a session or is not [`WorkerMode::Active`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Worker {
+    /// The live session, if any. A worker has at most one (P4).
+    #[n(0)]
+    pub session: Option<SessionId>,
+    /// Whether shards may be placed on it.
+    #[n(1)]
+    pub mode: WorkerMode,
+}
+
+/// Whether the planner may place shards on a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
+pub enum WorkerMode {
+    /// Takes shards.
+    #[default]
+    #[n(0)]
+    Active,
+    /// Takes no shards, and those it has are moved away.
+    #[n(1)]
+    Draining,
+}
+
+/// Why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
+pub enum SessionEnd {
+    /// The worker said that it stops, and gave its shards back. The only clean end.
+    #[n(0)]
+    Left,
+    /// No heartbeat arrived in time.
+    #[n(1)]
+    Expired,
+    /// A newer process registered under the name.
+    #[n(2)]
+    Replaced,
+    /// The group was deleted.
+    #[n(3)]
+    GroupDeleted,
+}
