@@ -2,8 +2,7 @@
 
 use crate::command::Command;
 use crate::event::Event;
-use crate::ids::Revision;
-use crate::ids::ShardIndex;
+use crate::ids::{Revision, ShardIndex};
 use crate::record::RecordWrite;
 use crate::rejection::Rejection;
 use crate::state::State;
@@ -30,7 +29,14 @@ pub struct Applied {
 ///
 /// `revision` must be above that of every command applied before.
 pub fn apply(state: &mut State, revision: Revision, command: Command) -> Applied {
-    assert!(revision > state.revision, "revision {revision} is not above {}", state.revision);
+    assert!(
+        revision > state.revision,
+        "revision {revision} is not above {}",
+        state.revision
+    );
     let _ = command;
-    Applied { outcome: Err(Rejection::NotInitialized), writes: state.take_writes() }
+    Applied {
+        outcome: Err(Rejection::NotInitialized),
+        writes: state.take_writes(),
+    }
 }

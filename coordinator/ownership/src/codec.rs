@@ -32,7 +32,10 @@ pub(crate) mod wide {
     }
 
     pub(crate) fn decode<Ctx>(d: &mut Decoder<'_>, _: &mut Ctx) -> Result<u128, DecodeError> {
-        let bytes = d.bytes()?.try_into().map_err(|_| DecodeError::message("not 16 bytes"))?;
+        let bytes = d
+            .bytes()?
+            .try_into()
+            .map_err(|_| DecodeError::message("not 16 bytes"))?;
         Ok(u128::from_be_bytes(bytes))
     }
 }
@@ -67,7 +70,8 @@ pub(crate) mod millis {
         e: &mut Encoder<W>,
         _: &mut Ctx,
     ) -> Result<(), EncodeError<W::Error>> {
-        e.u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))?.ok()
+        e.u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))?
+            .ok()
     }
 
     pub(crate) fn decode<Ctx>(d: &mut Decoder<'_>, _: &mut Ctx) -> Result<Duration, DecodeError> {
@@ -127,13 +131,25 @@ pub(crate) mod epoch_option {
         e.u64(value.map_or(0, Epoch::get))?.ok()
     }
 
-    pub(crate) fn decode<Ctx>(d: &mut Decoder<'_>, _: &mut Ctx) -> Result<Option<Epoch>, DecodeError> {
+    pub(crate) fn decode<Ctx>(
+        d: &mut Decoder<'_>,
+        _: &mut Ctx,
+    ) -> Result<Option<Epoch>, DecodeError> {
         match d.u64()? {
             0 => Ok(None),
             number => Epoch::try_from(number)
                 .map(Some)
                 .map_err(|_| DecodeError::message("not an epoch")),
         }
+    }
+
+    pub(crate) fn is_nil(value: &Option<Epoch>) -> bool {
+        value.is_none()
+    }
+
+    /// What a missing field means.
+    pub(crate) fn nil() -> Option<Option<Epoch>> {
+        Some(None)
     }
 }
 
@@ -157,7 +173,10 @@ pub(crate) mod owner {
         if d.array()? != Some(2) {
             return Err(DecodeError::message("an owner is an array of two"));
         }
-        Ok(Owner { cluster: wide::decode(d, ctx)?, session: d.u64()? })
+        Ok(Owner {
+            cluster: wide::decode(d, ctx)?,
+            session: d.u64()?,
+        })
     }
 }
 
@@ -172,11 +191,11 @@ pub(crate) mod sequence {
         e: &mut Encoder<W>,
         _: &mut Ctx,
     ) -> Result<(), EncodeError<W::Error>> {
-        e.u64(value.0)?.ok()
+        e.u64(value.get())?.ok()
     }
 
     pub(crate) fn decode<Ctx>(d: &mut Decoder<'_>, _: &mut Ctx) -> Result<Sequence, DecodeError> {
-        d.u64().map(Sequence)
+        Sequence::try_from(d.u64()?).map_err(|_| DecodeError::message("not a sequence"))
     }
 }
 
@@ -191,11 +210,11 @@ pub(crate) mod write_id {
         e: &mut Encoder<W>,
         ctx: &mut Ctx,
     ) -> Result<(), EncodeError<W::Error>> {
-        wide::encode(&value.0, e, ctx)
+        wide::encode(&value.get(), e, ctx)
     }
 
     pub(crate) fn decode<Ctx>(d: &mut Decoder<'_>, ctx: &mut Ctx) -> Result<WriteId, DecodeError> {
-        wide::decode(d, ctx).map(WriteId)
+        wide::decode(d, ctx).map(WriteId::new)
     }
 }
 
@@ -235,11 +254,23 @@ pub(crate) mod millis_option {
         }
     }
 
-    pub(crate) fn decode<Ctx>(d: &mut Decoder<'_>, ctx: &mut Ctx) -> Result<Option<Duration>, DecodeError> {
+    pub(crate) fn decode<Ctx>(
+        d: &mut Decoder<'_>,
+        ctx: &mut Ctx,
+    ) -> Result<Option<Duration>, DecodeError> {
         if d.datatype()? == minicbor::data::Type::Null {
             d.null()?;
             return Ok(None);
         }
         millis::decode(d, ctx).map(Some)
+    }
+
+    pub(crate) fn is_nil(value: &Option<Duration>) -> bool {
+        value.is_none()
+    }
+
+    /// What a missing field means.
+    pub(crate) fn nil() -> Option<Option<Duration>> {
+        Some(None)
     }
 }

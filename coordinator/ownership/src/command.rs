@@ -9,23 +9,13 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use minicbor::Decode;
-use minicbor::Encode;
-use tenure_fence::Epoch;
-use tenure_fence::GroupName;
-use tenure_fence::Owner;
-use tenure_fence::Sequence;
-use tenure_fence::WriteId;
+use minicbor::{Decode, Encode};
+use tenure_fence::{Epoch, GroupName, Owner, Sequence, WriteId};
 
 use crate::feature::Feature;
-use crate::ids::ClusterId;
-use crate::ids::GroupId;
-use crate::ids::ProcessNonce;
-use crate::ids::Revision;
-use crate::ids::SessionId;
-use crate::ids::ShardIndex;
-use crate::ids::StoreName;
-use crate::ids::WorkerName;
+use crate::ids::{
+    ClusterId, GroupId, ProcessNonce, Revision, SessionId, ShardIndex, StoreName, WorkerName,
+};
 use crate::policy::Policy;
 use crate::session::WorkerMode;
 use crate::shard::RevokeReason;
@@ -378,19 +368,44 @@ impl fmt::Display for Command {
             Self::Expire(sessions) => write!(f, "expire sessions={}", sessions.len()),
             Self::Leave(session) => write!(f, "leave session={session}"),
             Self::SetWorkerMode(c) => {
-                write!(f, "set mode group={} worker={} mode={:?}", c.group, c.worker, c.mode)
+                write!(
+                    f,
+                    "set mode group={} worker={} mode={:?}",
+                    c.group, c.worker, c.mode
+                )
             }
             Self::Assign(c) => {
-                write!(f, "assign group=#{} grants={} revokes={}", c.group, c.grants.len(), c.revokes.len())
+                write!(
+                    f,
+                    "assign group=#{} grants={} revokes={}",
+                    c.group,
+                    c.grants.len(),
+                    c.revokes.len()
+                )
             }
             Self::Ready(c) => write!(f, "ready session={} shards={}", c.session, c.tenures.len()),
-            Self::Release(c) => write!(f, "release session={} shards={}", c.session, c.releases.len()),
+            Self::Release(c) => write!(
+                f,
+                "release session={} shards={}",
+                c.session,
+                c.releases.len()
+            ),
             Self::Force(c) => write!(f, "force group=#{} shards={}", c.group, c.tenures.len()),
             Self::Seal(c) => write!(f, "seal group={} shards={}", c.group, c.tenures.len()),
             Self::WriteCheckpoint(c) => {
-                write!(f, "write group={} shard={} bytes={}", c.group, c.tenure.shard, c.data.len())
+                write!(
+                    f,
+                    "write group={} shard={} bytes={}",
+                    c.group,
+                    c.tenure.shard,
+                    c.data.len()
+                )
             }
-            Self::DeleteCheckpoint(c) => write!(f, "delete checkpoint group={} shard={}", c.group, c.tenure.shard),
+            Self::DeleteCheckpoint(c) => write!(
+                f,
+                "delete checkpoint group={} shard={}",
+                c.group, c.tenure.shard
+            ),
             Self::EnableFeature(feature) => write!(f, "enable feature={feature:?}"),
         }
     }

@@ -2,17 +2,11 @@
 
 use std::fmt;
 
-use tenure_fence::Epoch;
-use tenure_fence::GroupName;
+use tenure_fence::{Epoch, GroupName};
 
 use crate::feature::Feature;
-use crate::ids::ClusterId;
-use crate::ids::GroupId;
-use crate::ids::SessionId;
-use crate::ids::ShardIndex;
-use crate::ids::WorkerName;
-use crate::session::SessionEnd;
-use crate::session::WorkerMode;
+use crate::ids::{ClusterId, GroupId, SessionId, ShardIndex, WorkerName};
+use crate::session::{SessionEnd, WorkerMode};
 use crate::shard::RevokeReason;
 
 /// One fact. Several can come from one command; they are then numbered by ordinal within its revision.
@@ -183,37 +177,84 @@ impl Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ClusterInitialized { cluster } => write!(f, "cluster initialized cluster={cluster}"),
-            Self::GroupCreated { name, shard_count, .. } => {
+            Self::ClusterInitialized { cluster } => {
+                write!(f, "cluster initialized cluster={cluster}")
+            }
+            Self::GroupCreated {
+                name, shard_count, ..
+            } => {
                 write!(f, "group created name={name} shards={shard_count}")
             }
             Self::PolicySet { group } => write!(f, "policy set group=#{group}"),
             Self::GroupDeleting { group } => write!(f, "group deleting group=#{group}"),
             Self::GroupRemoved { name, .. } => write!(f, "group removed name={name}"),
-            Self::Registered { worker, session, .. } => {
+            Self::Registered {
+                worker, session, ..
+            } => {
                 write!(f, "registered worker={worker} session={session}")
             }
-            Self::SessionEnded { worker, session, end, .. } => {
-                write!(f, "session ended worker={worker} session={session} end={end:?}")
+            Self::SessionEnded {
+                worker,
+                session,
+                end,
+                ..
+            } => {
+                write!(
+                    f,
+                    "session ended worker={worker} session={session} end={end:?}"
+                )
             }
-            Self::WorkerModeSet { worker, mode, .. } => write!(f, "mode set worker={worker} mode={mode:?}"),
-            Self::Granted { shard, epoch, owner, .. } => {
+            Self::WorkerModeSet { worker, mode, .. } => {
+                write!(f, "mode set worker={worker} mode={mode:?}")
+            }
+            Self::Granted {
+                shard,
+                epoch,
+                owner,
+                ..
+            } => {
                 write!(f, "granted shard={shard} epoch={epoch} owner={owner}")
             }
-            Self::Serving { shard, epoch, owner, .. } => {
+            Self::Serving {
+                shard,
+                epoch,
+                owner,
+                ..
+            } => {
                 write!(f, "serving shard={shard} epoch={epoch} owner={owner}")
             }
-            Self::Revoking { shard, epoch, owner, next, reason, .. } => {
-                write!(f, "revoking shard={shard} epoch={epoch} owner={owner} reason={reason:?}")?;
+            Self::Revoking {
+                shard,
+                epoch,
+                owner,
+                next,
+                reason,
+                ..
+            } => {
+                write!(
+                    f,
+                    "revoking shard={shard} epoch={epoch} owner={owner} reason={reason:?}"
+                )?;
                 match next {
                     Some(next) => write!(f, " next={next}"),
                     None => Ok(()),
                 }
             }
-            Self::TenureEnded { shard, epoch, owner, cause, .. } => {
-                write!(f, "tenure ended shard={shard} epoch={epoch} owner={owner} cause={cause:?}")
+            Self::TenureEnded {
+                shard,
+                epoch,
+                owner,
+                cause,
+                ..
+            } => {
+                write!(
+                    f,
+                    "tenure ended shard={shard} epoch={epoch} owner={owner} cause={cause:?}"
+                )
             }
-            Self::FloorRaised { shard, floor, .. } => write!(f, "floor raised shard={shard} floor={floor}"),
+            Self::FloorRaised { shard, floor, .. } => {
+                write!(f, "floor raised shard={shard} floor={floor}")
+            }
             Self::FeatureEnabled { feature } => write!(f, "feature enabled feature={feature:?}"),
         }
     }

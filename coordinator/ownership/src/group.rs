@@ -2,14 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use minicbor::Decode;
-use minicbor::Encode;
+use minicbor::{Decode, Encode};
 use tenure_fence::GroupName;
 
-use crate::ids::GroupId;
-use crate::ids::Revision;
-use crate::ids::ShardIndex;
-use crate::ids::WorkerName;
+use crate::ids::{GroupId, Revision, ShardIndex, WorkerName};
 use crate::policy::Policy;
 use crate::session::Worker;
 use crate::shard::Shard;

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use minicbor::Decode;
-use minicbor::Encode;
+use minicbor::{Decode, Encode};
 
 /// Identity of one coordinator cluster: random, made when the cluster is initialised or restored.
 ///
@@ -93,10 +92,13 @@ pub struct InvalidName {
 pub const NAME_BYTES_MAX: usize = 128;
 
 fn checked(name: &str) -> Result<Arc<str>, InvalidName> {
-    let valid =
-        !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(|b| b.is_ascii_graphic());
+    let valid = !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && name.bytes().all(|b| b.is_ascii_graphic());
     if !valid {
-        return Err(InvalidName { name: name.chars().take(256).collect() });
+        return Err(InvalidName {
+            name: name.chars().take(256).collect(),
+        });
     }
     Ok(name.into())
 }

@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use minicbor::Decode;
-use minicbor::Encode;
+use minicbor::{Decode, Encode};
 
 /// Bounds of every duration and number of a [`Policy`], inclusive. Sources: the defaults table of `docs/architecture.md`.
 pub mod bounds {
@@ -127,7 +126,10 @@ impl Policy {
 
     /// Most shards of a group of `shards` that may be on the move at one time.
     pub fn handoffs_in_flight(&self, shards: u32) -> u32 {
-        self.handoffs_in_flight_max.unwrap_or_else(|| (shards / 10).max(16)).min(shards).max(1)
+        self.handoffs_in_flight_max
+            .unwrap_or_else(|| (shards / 10).max(16))
+            .min(shards)
+            .max(1)
     }
 
     /// Checks every value against its bounds and against the others.
@@ -137,16 +139,36 @@ impl Policy {
     pub fn validate(&self, shards: u32) -> Result<(), PolicyError> {
         within("ttl", self.ttl, &bounds::TTL)?;
         // A broken stream must never keep a session alive for longer than silence does.
-        within("disconnect_grace", self.disconnect_grace, &(bounds::DISCONNECT_GRACE_MIN..=self.ttl))?;
+        within(
+            "disconnect_grace",
+            self.disconnect_grace,
+            &(bounds::DISCONNECT_GRACE_MIN..=self.ttl),
+        )?;
         within("restart_grace", self.restart_grace, &bounds::RESTART_GRACE)?;
         within("lock_delay", self.lock_delay, &bounds::LOCK_DELAY)?;
         within("drain_timeout", self.drain_timeout, &bounds::DRAIN_TIMEOUT)?;
-        within("opening_deadline", self.opening_deadline, &bounds::OPENING_DEADLINE)?;
+        within(
+            "opening_deadline",
+            self.opening_deadline,
+            &bounds::OPENING_DEADLINE,
+        )?;
         if let Some(handoffs) = self.handoffs_in_flight_max {
             within("handoffs_in_flight_max", handoffs, &(1..=shards.max(1)))?;
         }
-        within("load_factor_permille", self.load_factor_permille, &bounds::LOAD_FACTOR_PERMILLE)?;
-        within("checkpoint_bytes_max", self.checkpoint_bytes_max, &bounds::CHECKPOINT_BYTES)?;
-        within("checkpoint_total_bytes_max", self.checkpoint_total_bytes_max, &(1..=u64::MAX))
+        within(
+            "load_factor_permille",
+            self.load_factor_permille,
+            &bounds::LOAD_FACTOR_PERMILLE,
+        )?;
+        within(
+            "checkpoint_bytes_max",
+            self.checkpoint_bytes_max,
+            &bounds::CHECKPOINT_BYTES,
+        )?;
+        within(
+            "checkpoint_total_bytes_max",
+            self.checkpoint_total_bytes_max,
+            &(1..=u64::MAX),
+        )
     }
 }

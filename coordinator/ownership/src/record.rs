@@ -13,21 +13,13 @@
 //! Numbers in keys are big-endian, so that keys sort like the things they name.
 
 use bytes::Bytes;
-use minicbor::Decode;
-use minicbor::Encode;
+use minicbor::{Decode, Encode};
 use tenure_fence::GroupName;
 
 use crate::feature::Feature;
-use crate::group::GroupHeader;
-use crate::group::Tombstone;
-use crate::ids::ClusterId;
-use crate::ids::GroupId;
-use crate::ids::Revision;
-use crate::ids::SessionId;
-use crate::ids::ShardIndex;
-use crate::ids::WorkerName;
-use crate::session::Session;
-use crate::session::Worker;
+use crate::group::{GroupHeader, Tombstone};
+use crate::ids::{ClusterId, GroupId, Revision, SessionId, ShardIndex, WorkerName};
+use crate::session::{Session, Worker};
 use crate::shard::Shard;
 
 /// One change on disk: `None` deletes the record.
@@ -83,10 +75,16 @@ impl RecordKey {
             Self::Meta => b"m".to_vec(),
             Self::Group(group) => numbered(b'g', group.0).to_vec(),
             Self::Tombstone(name) => [b"t", name.as_str().as_bytes()].concat(),
-            Self::Worker(group, name) => [&numbered(b'w', group.0), name.as_str().as_bytes()].concat(),
+            Self::Worker(group, name) => {
+                [&numbered(b'w', group.0), name.as_str().as_bytes()].concat()
+            }
             Self::Session(session) => numbered(b's', session.0).to_vec(),
-            Self::Shard(group, shard) => [&numbered(b'h', group.0)[..], &shard.0.to_be_bytes()].concat(),
-            Self::Blob(group, shard) => [&numbered(b'b', group.0)[..], &shard.0.to_be_bytes()].concat(),
+            Self::Shard(group, shard) => {
+                [&numbered(b'h', group.0)[..], &shard.0.to_be_bytes()].concat()
+            }
+            Self::Blob(group, shard) => {
+                [&numbered(b'b', group.0)[..], &shard.0.to_be_bytes()].concat()
+            }
         }
     }
 }
@@ -110,7 +108,10 @@ pub(crate) enum Record {
 
 impl Record {
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Self, CorruptRecord> {
-        let corrupt = |problem: String| CorruptRecord { key: key.to_vec(), problem };
+        let corrupt = |problem: String| CorruptRecord {
+            key: key.to_vec(),
+            problem,
+        };
         let Some((&kind, rest)) = key.split_first() else {
             return Err(corrupt("empty key".to_owned()));
         };
@@ -128,7 +129,9 @@ impl Record {
             b's' => number(rest)
                 .and_then(|(session, _)| Ok(Self::Session(SessionId(session), value_of(value)?))),
             b'h' => number(rest).and_then(|(group, rest)| {
-                let index: [u8; 4] = rest.try_into().map_err(|_| "shard index is not 4 bytes".to_owned())?;
+                let index: [u8; 4] = rest
+                    .try_into()
+                    .map_err(|_| "shard index is not 4 bytes".to_owned())?;
                 let index = ShardIndex(u32::from_be_bytes(index));
                 Ok(Self::Shard(GroupId(group), index, value_of(value)?))
             }),

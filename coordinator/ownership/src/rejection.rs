@@ -1,13 +1,8 @@
 //! Refusals: committed facts about commands that changed nothing (P10).
 
-use tenure_fence::Epoch;
-use tenure_fence::GroupName;
-use tenure_fence::Refusal;
+use tenure_fence::{Epoch, GroupName, Refusal};
 
-use crate::ids::ClusterId;
-use crate::ids::GroupId;
-use crate::ids::SessionId;
-use crate::ids::ShardIndex;
+use crate::ids::{ClusterId, GroupId, SessionId, ShardIndex};
 use crate::policy::PolicyError;
 
 /// Why a command, or one shard of a command, was refused. Not an error: the log did its work.

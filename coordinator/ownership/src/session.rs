@@ -3,13 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use minicbor::Decode;
-use minicbor::Encode;
+use minicbor::{Decode, Encode};
 
-use crate::ids::GroupId;
-use crate::ids::ProcessNonce;
-use crate::ids::SessionId;
-use crate::ids::WorkerName;
+use crate::ids::{GroupId, ProcessNonce, SessionId, WorkerName};
 
 /// A live session. A session that has ended has no record, so what is found here is live.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

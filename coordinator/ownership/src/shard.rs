@@ -10,18 +10,10 @@
 //!     └───────────────────────────────────────┘ Opening(next) in the same entry
 //! ```
 
-use minicbor::Decode;
-use minicbor::Encode;
-use tenure_fence::Epoch;
-use tenure_fence::Fence;
-use tenure_fence::Owner;
-use tenure_fence::Sequence;
-use tenure_fence::WriteId;
+use minicbor::{Decode, Encode};
+use tenure_fence::{Epoch, Fence, Owner, Sequence, WriteId};
 
-use crate::ids::Revision;
-use crate::ids::SessionId;
-use crate::ids::StoreName;
-use crate::ids::WorkerName;
+use crate::ids::{Revision, SessionId, StoreName, WorkerName};
 
 /// The record of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -139,7 +131,10 @@ pub struct Replicated {
 impl Replicated {
     /// The fence as the admission rule takes it.
     pub fn fence(&self) -> Fence {
-        Fence { epoch: self.epoch, owner: self.owner }
+        Fence {
+            epoch: self.epoch,
+            owner: self.owner,
+        }
     }
 }
 
@@ -220,13 +215,20 @@ impl Shard {
 
     /// Bytes of the shard's checkpoint in the replicated store.
     pub fn checkpoint_bytes(&self) -> u64 {
-        let written = self.replicated.as_ref().and_then(|replicated| replicated.latest.as_ref());
-        written.and_then(|written| written.content).map_or(0, |content| u64::from(content.length))
+        let written = self
+            .replicated
+            .as_ref()
+            .and_then(|replicated| replicated.latest.as_ref());
+        written
+            .and_then(|written| written.content)
+            .map_or(0, |content| u64::from(content.length))
     }
 
     /// The epoch the next grant takes; `None` when the epochs are used up.
     pub fn next_epoch(&self) -> Option<Epoch> {
         let highest = self.epoch.map_or(0, Epoch::get).max(self.floor);
-        highest.checked_add(1).and_then(|number| Epoch::try_from(number).ok())
+        highest
+            .checked_add(1)
+            .and_then(|number| Epoch::try_from(number).ok())
     }
 }

@@ -3,27 +3,16 @@
 //! Only [`crate::apply()`] changes a state. It marks what it touches, so that the records written
 //! are exactly the records changed.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use tenure_fence::GroupName;
 
 use crate::codec;
 use crate::feature::Feature;
-use crate::group::Group;
-use crate::group::GroupHeader;
-use crate::group::Tombstone;
-use crate::ids::ClusterId;
-use crate::ids::GroupId;
-use crate::ids::Revision;
-use crate::ids::SessionId;
-use crate::ids::ShardIndex;
-use crate::record::CorruptRecord;
-use crate::record::Meta;
-use crate::record::Record;
-use crate::record::RecordKey;
-use crate::record::RecordWrite;
+use crate::group::{Group, GroupHeader, Tombstone};
+use crate::ids::{ClusterId, GroupId, Revision, SessionId, ShardIndex};
+use crate::record::{CorruptRecord, Meta, Record, RecordKey, RecordWrite};
 use crate::session::Session;
 use crate::shard::Shard;
 
@@ -81,18 +70,23 @@ impl State {
                     state.sessions.insert(id, session);
                 }
                 Record::Blob => {}
-                belonging @ (Record::Worker(..) | Record::Shard(..)) => belongings.push((key, belonging)),
+                belonging @ (Record::Worker(..) | Record::Shard(..)) => {
+                    belongings.push((key, belonging))
+                }
             }
         }
         for (key, belonging) in belongings {
-            state.load_belonging(belonging).map_err(|problem| CorruptRecord { key, problem })?;
+            state
+                .load_belonging(belonging)
+                .map_err(|problem| CorruptRecord { key, problem })?;
         }
         Ok(state)
     }
 
     /// All records, without blobs: what [`State::from_records`] reads.
     pub fn records(&self) -> impl Iterator<Item = (Vec<u8>, Bytes)> + '_ {
-        self.record_keys().filter_map(|key| Some((key.encode(), self.value(&key)?)))
+        self.record_keys()
+            .filter_map(|key| Some((key.encode(), self.value(&key)?)))
     }
 
     /// Identity of the cluster; `None` before it is initialised.
@@ -159,8 +153,14 @@ impl State {
     /// Turns what was touched into record writes and forgets it.
     pub(crate) fn take_writes(&mut self) -> Vec<RecordWrite> {
         let touched = std::mem::take(&mut self.touched);
-        let records = touched.records.iter().map(|key| RecordWrite { key: key.encode(), value: self.value(key) });
-        let blobs = touched.blobs.iter().map(|(key, value)| RecordWrite { key: key.encode(), value: value.clone() });
+        let records = touched.records.iter().map(|key| RecordWrite {
+            key: key.encode(),
+            value: self.value(key),
+        });
+        let blobs = touched.blobs.iter().map(|(key, value)| RecordWrite {
+            key: key.encode(),
+            value: value.clone(),
+        });
         records.chain(blobs).collect()
     }
 
@@ -174,7 +174,9 @@ impl State {
             }),
             RecordKey::Group(id) => codec::to_vec(&self.groups.get(id)?.header),
             RecordKey::Tombstone(name) => codec::to_vec(self.tombstones.get(name)?),
-            RecordKey::Worker(group, name) => codec::to_vec(self.groups.get(group)?.workers.get(name)?),
+            RecordKey::Worker(group, name) => {
+                codec::to_vec(self.groups.get(group)?.workers.get(name)?)
+            }
             RecordKey::Session(id) => codec::to_vec(self.sessions.get(id)?),
             RecordKey::Shard(group, index) => codec::to_vec(self.shard(*group, *index)?),
             RecordKey::Blob(..) => return None,
@@ -185,9 +187,15 @@ impl State {
     fn record_keys(&self) -> impl Iterator<Item = RecordKey> + '_ {
         let groups = self.groups.values().flat_map(|group| {
             let id = group.header.id;
-            let workers = group.workers.keys().map(move |name| RecordKey::Worker(id, name.clone()));
-            let shards = (0..group.header.shard_count).map(move |index| RecordKey::Shard(id, ShardIndex(index)));
-            std::iter::once(RecordKey::Group(id)).chain(workers).chain(shards)
+            let workers = group
+                .workers
+                .keys()
+                .map(move |name| RecordKey::Worker(id, name.clone()));
+            let shards = (0..group.header.shard_count)
+                .map(move |index| RecordKey::Shard(id, ShardIndex(index)));
+            std::iter::once(RecordKey::Group(id))
+                .chain(workers)
+                .chain(shards)
         });
         std::iter::once(RecordKey::Meta)
             .chain(self.tombstones.keys().cloned().map(RecordKey::Tombstone))
@@ -206,7 +214,14 @@ impl State {
         self.names.insert(header.name.clone(), header.id);
         self.checkpoint_bytes.insert(header.id, 0);
         let shards = (0..header.shard_count).map(|_| Shard::default()).collect();
-        self.groups.insert(header.id, Group { header, workers: BTreeMap::new(), shards });
+        self.groups.insert(
+            header.id,
+            Group {
+                header,
+                workers: BTreeMap::new(),
+                shards,
+            },
+        );
     }
 
     fn load_belonging(&mut self, belonging: Record) -> Result<(), String> {
