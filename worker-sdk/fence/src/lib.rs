@@ -29,6 +29,9 @@
 //! * The words: [`Epoch`], [`Resource`], [`Owner`], [`FencingToken`], [`Sequence`], [`WriteId`].
 //! * The rule: [`admit_seal`], [`admit_write`] and [`admit_sequence`]. Every store uses these three
 //!   functions or is checked against them; there is no second place where admission is decided.
+//! * The contract: [`CheckpointStore`], and [`CheckpointError`], whose variants say what to do next.
+//! * Feature `memory`: a store in memory, for tests and demonstrations.
+//! * Feature `kit`: the conformance kit that every adapter runs.
 //!
 //! # Invariants
 //!
@@ -38,21 +41,31 @@
 //! 4. Within an epoch a sequence belongs to one content for ever.
 
 mod admission;
+mod checkpoint;
 mod epoch;
+mod error;
+#[cfg(feature = "memory")]
+mod memory;
 mod name;
 mod owner;
 mod parse;
 mod resource;
 mod sequence;
+mod store;
 mod token;
 
 pub use admission::{
     Fence, Refusal, SealAdmission, SequenceAdmission, admit_seal, admit_sequence, admit_write,
 };
+pub use checkpoint::{Checkpoint, Write};
 pub use epoch::{Epoch, EpochOutOfRange};
+pub use error::{CheckpointError, StoreError};
+#[cfg(feature = "memory")]
+pub use memory::{MemoryStore, Refusals};
 pub use name::{GroupName, LeaseName, NameError, NameKind};
 pub use owner::Owner;
 pub use parse::ParseError;
 pub use resource::{Resource, ShardRef};
 pub use sequence::{Sequence, SequenceOutOfRange, WriteId};
+pub use store::CheckpointStore;
 pub use token::FencingToken;

@@ -1,0 +1,111 @@
+//! The contract of a fenced checkpoint store.
+
+use async_trait::async_trait;
+
+use crate::checkpoint::{Checkpoint, Write};
+use crate::error::CheckpointError;
+use crate::resource::Resource;
+use crate::token::FencingToken;
+
+/// A store of one checkpoint for each resource, which accepts writes of the current owner only.
+///
+/// The contract, which the conformance kit (feature `kit`) checks of every adapter:
+///
+/// 1. A seal makes the fence durable, *then* reads: what it returns is the last write of all
+///    earlier epochs, and no later one of them can land.
+/// 2. A write is accepted only if the fence equals the token's epoch and owner; the check and the
+///    write are **one atomic step in the store**. A check in the adapter, before the write, is no
+///    check: the fence may rise in between.
+/// 3. Within an epoch a sequence belongs to one content for ever, also after the data was deleted.
+///    An equal sequence succeeds only with an equal write id, a lower one never.
+/// 4. What is refused changes nothing.
+/// 5. The fence outlives the data: nothing ever lowers or removes it.
+///
+/// The rule itself is [`admit_seal`](crate::admit_seal), [`admit_write`](crate::admit_write) and
+/// [`admit_sequence`](crate::admit_sequence), asked in this order: a stale token is told that it is
+/// fenced, whatever its sequence. The size of a value may be checked before any of them.
+///
+/// Every method may be called from many tasks and machines at once. A call that is dropped before
+/// it has answered may or may not have happened, like one that ends in
+/// [`CheckpointError::OutcomeUnknown`]. An adapter bounds each call in time.
+#[async_trait]
+pub trait CheckpointStore: Send + Sync {
+    /// Raises the fence to the token's epoch and owner durably, then returns the latest checkpoint.
+    ///
+    /// `None` when nothing was ever written, or it was deleted. Sealing again with the same token
+    /// changes nothing and returns what is the latest then, so a seal may always be repeated.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Fenced`] when the fence is higher, [`CheckpointError::EpochConflict`] when
+    /// another owner has sealed with the same epoch; [`CheckpointError::Corrupt`] when the fence is
+    /// up but what it guards cannot be read; `Unavailable` or `OutcomeUnknown`.
+    async fn seal(&self, token: &FencingToken) -> Result<Option<Checkpoint>, CheckpointError>;
+
+    /// Seals many resources; the answers stand in the order of the tokens, one for each.
+    ///
+    /// Each is as [`seal`](Self::seal) would have answered. They are independent: one that is
+    /// refused does not keep the others from being sealed, and nothing is promised about the order
+    /// in which they are. Name a resource once. An adapter whose store takes batches overrides this:
+    /// a worker that joins may be given thousands of shards at once.
+    async fn seal_many(
+        &self,
+        tokens: &[FencingToken],
+    ) -> Vec<Result<Option<Checkpoint>, CheckpointError>> {
+        let mut answers = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            answers.push(self.seal(token).await);
+        }
+        answers
+    }
+
+    /// Replaces the checkpoint, if the fence equals the token's epoch and owner.
+    ///
+    /// The retry of a write that landed succeeds and changes nothing, also when its data has been
+    /// deleted since.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Fenced`], [`CheckpointError::EpochConflict`] or
+    /// [`CheckpointError::NotSealed`] when the fence differs, [`CheckpointError::SequenceReused`]
+    /// when the sequence is used or too low, [`CheckpointError::TooLarge`] above
+    /// [`max_value_bytes`](Self::max_value_bytes); `Unavailable` or `OutcomeUnknown`.
+    async fn write(&self, token: &FencingToken, write: Write) -> Result<(), CheckpointError>;
+
+    /// Returns the latest checkpoint, **unfenced**: it may be about to be replaced.
+    ///
+    /// For tools and monitoring. An owner that is going to write reads with [`seal`](Self::seal);
+    /// one that reads with this first and seals afterwards loses the old owner's last write.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Corrupt`] or `Unavailable`.
+    async fn read(&self, resource: &Resource) -> Result<Option<Checkpoint>, CheckpointError>;
+
+    /// Deletes the data, if the fence equals the token's epoch and owner. The fence stays, and so
+    /// do the sequences used in this epoch.
+    ///
+    /// Deleting what is not there succeeds, so a deletion may be repeated.
+    ///
+    /// A deletion has no sequence. When its outcome is unknown it may still be on its way and delete
+    /// what is written after it, even after a repeated one has succeeded. Then write again only in a
+    /// later epoch, whose seal keeps it out. Likewise a write with an unknown outcome may still land
+    /// after a deletion: settle it first, by repeating it.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Fenced`], [`CheckpointError::EpochConflict`] or
+    /// [`CheckpointError::NotSealed`] when the fence differs; `Unavailable` or `OutcomeUnknown`.
+    async fn delete(&self, token: &FencingToken) -> Result<(), CheckpointError>;
+
+    /// Finds out whether the store is there and able to fence. Called when a store is opened.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Unsupported`] when it cannot fence, for instance because it ignores
+    /// conditions on writes; `Unavailable`.
+    async fn probe(&self) -> Result<(), CheckpointError>;
+
+    /// Returns the largest value the store takes, in bytes, inclusive.
+    fn max_value_bytes(&self) -> usize;
+}
