@@ -19,6 +19,18 @@ pub(crate) fn to_vec<T: minicbor::Encode<()>>(value: &T) -> Vec<u8> {
     }
 }
 
+/// Decodes a value that takes up all of the bytes.
+pub(crate) fn from_slice<'b, T: minicbor::Decode<'b, ()>>(
+    bytes: &'b [u8],
+) -> Result<T, DecodeError> {
+    let mut decoder = Decoder::new(bytes);
+    let value = decoder.decode()?;
+    if decoder.position() != bytes.len() {
+        return Err(DecodeError::message("bytes follow the value").at(decoder.position()));
+    }
+    Ok(value)
+}
+
 /// A 128-bit number as 16 big-endian bytes.
 pub(crate) mod wide {
     use super::*;

@@ -352,7 +352,7 @@ impl Command {
     /// # Errors
     /// [`DecodeError`] for damaged bytes, and for a command that only a newer version knows.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        minicbor::decode(bytes).map_err(DecodeError)
+        crate::codec::from_slice(bytes).map_err(DecodeError)
     }
 }
 

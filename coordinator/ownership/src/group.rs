@@ -62,7 +62,7 @@ pub enum GroupPhase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Tombstone {
-    /// The highest epoch or floor of any shard the group had.
+    /// The highest epoch or floor of any shard the group had; 0 if none was ever granted.
     #[n(0)]
     pub floor: u64,
     /// When the group was removed.

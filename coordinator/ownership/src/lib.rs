@@ -14,12 +14,33 @@
 //! | [`ids`] | names and numbers |
 //! | [`policy`], [`session`], [`shard`], [`group`] | the records |
 //! | [`state`] | all records, questions |
+//! | [`quota`] | how much there may be |
 //! | [`command`], [`event`], [`rejection`] | what enters the log, what comes of it |
 //! | [`apply()`] | the sole function that changes a state |
 //! | [`invariants`] | what holds after every command |
 //! | [`planner`] | which moves to propose |
 //! | [`record`] | the state on disk |
 //! | [`feature`] | behaviour switched on at one log index |
+
+//!
+//! # Invariants
+//!
+//! They hold after every command, and [`invariants::check`] finds what breaks them. Promises (P) are
+//! those of `docs/architecture.md`.
+//!
+//! 1. Whoever owns a shard is a live session of its group, and the index of owners says the same (P4).
+//! 2. A live session is the session of its worker, and a worker's session is live: one per name (P4).
+//! 3. An owned shard has an epoch; no fence, write or ready store is above it; the fence of its own
+//!    epoch is its owner's (P1, P2).
+//! 4. A group has as many shards as it was created with, and its name leads to it.
+//! 5. Nobody opens, serves or is next in line for a shard of a group under deletion.
+//! 6. A name belongs to a group or to a tombstone, never to both.
+//! 7. The bytes of checkpoints are accounted for exactly.
+//! 8. A worker's record says something: it has a session, or is not as workers are by default.
+//! 9. Nothing is newer than the state's revision.
+//! 10. Before the cluster has an identity there is nothing else.
+//! 11. Quotas are kept.
+//! 12. No change waits to be written.
 
 pub mod apply;
 mod codec;
@@ -31,6 +52,7 @@ pub mod ids;
 pub mod invariants;
 pub mod planner;
 pub mod policy;
+pub mod quota;
 pub mod record;
 pub mod rejection;
 pub mod session;

@@ -10,12 +10,14 @@
 //! | `h` | group id, shard index | [`Shard`] |
 //! | `b` | group id, shard index | a blob: the bytes of a checkpoint, not held in memory |
 //!
-//! Numbers in keys are big-endian, so that keys sort like the things they name.
+//! Numbers in keys are big-endian, so that keys sort like the things they name. A shard that was never
+//! granted and has no floor has no record: creating a group of a million shards writes one record.
 
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
 use tenure_fence::GroupName;
 
+use crate::codec;
 use crate::feature::Feature;
 use crate::group::{GroupHeader, Tombstone};
 use crate::ids::{ClusterId, GroupId, Revision, SessionId, ShardIndex, WorkerName};
@@ -143,7 +145,7 @@ impl Record {
 }
 
 fn value_of<'b, T: Decode<'b, ()>>(value: &'b [u8]) -> Result<T, String> {
-    minicbor::decode(value).map_err(|error| error.to_string())
+    codec::from_slice(value).map_err(|error| error.to_string())
 }
 
 fn number(bytes: &[u8]) -> Result<(u64, &[u8]), String> {

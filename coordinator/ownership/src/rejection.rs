@@ -108,6 +108,12 @@ pub enum Rejection {
         /// The session.
         session: SessionId,
     },
+    /// The session's worker is being drained and takes no shards.
+    #[error("the worker of session {session} is being drained")]
+    WorkerDraining {
+        /// The session.
+        session: SessionId,
+    },
     /// The group has no such shard.
     #[error("the group has no shard {shard}")]
     UnknownShard {
@@ -143,6 +149,18 @@ pub enum Rejection {
     /// The shard is being revoked, so the step is too late.
     #[error("shard {shard} is being revoked")]
     BeingRevoked {
+        /// The shard.
+        shard: ShardIndex,
+    },
+    /// Nobody owns the shard, so nobody can be asked to stop.
+    #[error("shard {shard} is unowned")]
+    Unowned {
+        /// The shard.
+        shard: ShardIndex,
+    },
+    /// The owner became ready before its opening deadline was enforced.
+    #[error("shard {shard} is served already")]
+    AlreadyServing {
         /// The shard.
         shard: ShardIndex,
     },

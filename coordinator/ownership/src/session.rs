@@ -1,6 +1,7 @@
 //! Sessions and workers: a worker is a name in a group, a session is one registration of one of its processes.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use minicbor::{Decode, Encode};
@@ -38,7 +39,19 @@ pub struct Session {
 }
 
 /// Bounds of a worker's weight, inclusive.
-pub const WEIGHT: std::ops::RangeInclusive<u32> = 1..=10_000;
+pub const WEIGHT: RangeInclusive<u32> = 1..=10_000;
+
+/// Most labels of a session.
+pub const LABELS_MAX: usize = 32;
+
+/// Bytes of a label's key, bounds inclusive.
+pub const LABEL_KEY_BYTES: RangeInclusive<usize> = 1..=64;
+
+/// Most bytes of a label's value.
+pub const LABEL_BYTES_MAX: usize = 256;
+
+/// Most bytes of an address: a long host name with a port.
+pub const ADDRESS_BYTES_MAX: usize = 256;
 
 /// What is known of a worker name: its live session, and what operators said of it.
 ///

@@ -70,7 +70,7 @@ pub struct Revocation {
     /// Who is asked to stop.
     #[n(0)]
     pub owner: SessionId,
-    /// Who gets the shard in the entry that ends the tenure, if it is still live then.
+    /// Who gets the shard in the entry that ends the tenure, if shards may still go to it then.
     #[n(1)]
     pub next: Option<SessionId>,
     /// Why.
@@ -213,21 +213,30 @@ impl Shard {
         }
     }
 
+    /// Length and checksum of the shard's checkpoint in the replicated store; `None` without one.
+    pub fn content(&self) -> Option<Content> {
+        self.replicated.as_ref()?.latest.as_ref()?.content
+    }
+
     /// Bytes of the shard's checkpoint in the replicated store.
     pub fn checkpoint_bytes(&self) -> u64 {
-        let written = self
-            .replicated
-            .as_ref()
-            .and_then(|replicated| replicated.latest.as_ref());
-        written
-            .and_then(|written| written.content)
+        self.content()
             .map_or(0, |content| u64::from(content.length))
+    }
+
+    /// Whether the shard is as its group was created with: it has no record.
+    pub(crate) fn is_new(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The number no grant may repeat: the highest epoch granted or ruled out, 0 if there is none.
+    pub fn highest_epoch(&self) -> u64 {
+        self.epoch.map_or(0, Epoch::get).max(self.floor)
     }
 
     /// The epoch the next grant takes; `None` when the epochs are used up.
     pub fn next_epoch(&self) -> Option<Epoch> {
-        let highest = self.epoch.map_or(0, Epoch::get).max(self.floor);
-        highest
+        self.highest_epoch()
             .checked_add(1)
             .and_then(|number| Epoch::try_from(number).ok())
     }

@@ -42,6 +42,12 @@ pub(crate) struct Touched {
     pub(crate) blobs: BTreeMap<RecordKey, Option<Bytes>>,
 }
 
+impl Touched {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.blobs.is_empty()
+    }
+}
+
 impl State {
     /// The state before the first command.
     pub fn new() -> Self {
@@ -150,6 +156,12 @@ impl State {
         self.checkpoint_bytes.get(&group).copied().unwrap_or(0)
     }
 
+    /// Notes that the command at `revision` changed the state.
+    pub(crate) fn advance(&mut self, revision: Revision) {
+        self.revision = revision;
+        self.touched.records.insert(RecordKey::Meta);
+    }
+
     /// Turns what was touched into record writes and forgets it.
     pub(crate) fn take_writes(&mut self) -> Vec<RecordWrite> {
         let touched = std::mem::take(&mut self.touched);
@@ -191,8 +203,10 @@ impl State {
                 .workers
                 .keys()
                 .map(move |name| RecordKey::Worker(id, name.clone()));
-            let shards = (0..group.header.shard_count)
-                .map(move |index| RecordKey::Shard(id, ShardIndex(index)));
+            let shards = group
+                .indexed_shards()
+                .filter(|(_, shard)| !shard.is_new())
+                .map(move |(index, _)| RecordKey::Shard(id, index));
             std::iter::once(RecordKey::Group(id))
                 .chain(workers)
                 .chain(shards)
@@ -209,7 +223,7 @@ impl State {
         self.features = meta.features.into_iter().collect();
     }
 
-    /// Adds a group with all its shards unowned, and indexes it.
+    /// Adds a group with all its shards as they are without a record, and indexes it.
     pub(crate) fn insert_group(&mut self, header: GroupHeader) {
         self.names.insert(header.name.clone(), header.id);
         self.checkpoint_bytes.insert(header.id, 0);

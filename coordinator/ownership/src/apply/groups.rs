@@ -1,0 +1,191 @@
+//! Groups: how they come, change and go, and what remains of them.
+
+use tenure_fence::GroupName;
+
+use super::entry::{Entry, active_group};
+use super::handoff::begin_revocation;
+use super::sessions::end_session;
+use super::tenures;
+use crate::command::{CreateGroup, SetPolicy};
+use crate::event::Event;
+use crate::group::{GroupHeader, GroupPhase, Tombstone};
+use crate::ids::{GroupId, SessionId, ShardIndex};
+use crate::policy::bounds;
+use crate::quota;
+use crate::rejection::Rejection;
+use crate::session::SessionEnd;
+use crate::shard::{RevokeReason, ShardState};
+use crate::state::State;
+
+/// Creates a group. Its epochs go on above those of a deleted group of the same name.
+pub(super) fn create(entry: &mut Entry<'_>, command: CreateGroup) -> Result<(), Rejection> {
+    let CreateGroup {
+        name,
+        shard_count,
+        policy,
+    } = command;
+    if entry.state().group_named(&name).is_some() {
+        return Err(Rejection::GroupExists { name });
+    }
+    if !bounds::SHARDS.contains(&shard_count) {
+        let (least, most) = bounds::SHARDS.into_inner();
+        return Err(Rejection::OutOfBounds {
+            field: "shard_count",
+            allowed: format!("{least} to {most}"),
+        });
+    }
+    policy.validate(shard_count).map_err(Rejection::Policy)?;
+    check_room(entry.state(), &name, shard_count)?;
+
+    let group = GroupId(entry.revision().0);
+    let floor = entry.take_tombstone(&name);
+    let header = GroupHeader {
+        id: group,
+        name: name.clone(),
+        shard_count,
+        phase: GroupPhase::Active,
+        policy,
+        policy_revision: entry.revision(),
+    };
+    entry.insert_group(header, floor);
+    entry.record(Event::GroupCreated {
+        group,
+        name,
+        shard_count,
+    });
+    Ok(())
+}
+
+fn check_room(state: &State, name: &GroupName, shard_count: u32) -> Result<(), Rejection> {
+    let too_many = |what, limit| Err(Rejection::TooMany { what, limit });
+    if state.groups.len() >= quota::GROUPS_MAX {
+        return too_many("groups", quota::GROUPS_MAX as u64);
+    }
+    let names = state.groups.len() + state.tombstones.len();
+    if names >= quota::GROUP_NAMES_MAX && !state.tombstones.contains_key(name) {
+        return too_many("names of groups ever used", quota::GROUP_NAMES_MAX as u64);
+    }
+    let shards: u64 = state
+        .groups()
+        .map(|group| u64::from(group.header.shard_count))
+        .sum();
+    if shards + u64::from(shard_count) > quota::SHARDS_MAX {
+        return too_many("shards of the cluster", quota::SHARDS_MAX);
+    }
+    Ok(())
+}
+
+/// Replaces a group's policy; nothing happens if it is the same.
+pub(super) fn set_policy(entry: &mut Entry<'_>, command: SetPolicy) -> Result<(), Rejection> {
+    let id = active_group(entry.state(), &command.group)?;
+    let Some(header) = entry.state().group(id).map(|group| &group.header) else {
+        return Err(Rejection::GroupGone { group: id });
+    };
+    let current = header.policy_revision;
+    if let Some(seen) = command.seen.filter(|seen| *seen != current) {
+        return Err(Rejection::PolicyChanged {
+            seen: seen.0,
+            current: current.0,
+        });
+    }
+    command
+        .policy
+        .validate(header.shard_count)
+        .map_err(Rejection::Policy)?;
+    if header.policy == command.policy {
+        return Ok(());
+    }
+    let revision = entry.revision();
+    let header = entry.header_mut(id);
+    header.policy = command.policy;
+    header.policy_revision = revision;
+    entry.record(Event::PolicySet { group: id });
+    Ok(())
+}
+
+/// Starts the deletion of a group: every owner is asked to stop, and nobody follows.
+pub(super) fn delete(entry: &mut Entry<'_>, name: &GroupName) -> Result<(), Rejection> {
+    let id = active_group(entry.state(), name)?;
+    entry.header_mut(id).phase = GroupPhase::Deleting;
+    entry.record(Event::GroupDeleting { group: id });
+    for index in owned_shards(entry.state(), id) {
+        revoke_for_deletion(entry, id, index);
+    }
+    Ok(())
+}
+
+fn revoke_for_deletion(entry: &mut Entry<'_>, group: GroupId, shard: ShardIndex) {
+    let Some(held) = tenures::held(entry.state(), group, shard) else {
+        return;
+    };
+    let state = entry.state().shard(group, shard).map(|shard| &shard.state);
+    let Some(ShardState::Revoking(revocation)) = state else {
+        begin_revocation(entry, held, None, RevokeReason::GroupDeleted);
+        return;
+    };
+    if revocation.next.is_none() {
+        return;
+    }
+    // Its owner was asked to stop before and its deadline goes on; only the successor is cancelled.
+    let mut revocation = *revocation;
+    revocation.next = None;
+    entry.set_shard_state(group, shard, ShardState::Revoking(revocation));
+    entry.record(Event::Revoking {
+        group,
+        shard,
+        epoch: held.epoch,
+        owner: held.owner,
+        next: None,
+        reason: revocation.reason,
+    });
+}
+
+/// Removes a group under deletion when nobody owns any of its shards; the tombstone keeps the epochs.
+pub(super) fn remove(entry: &mut Entry<'_>, id: GroupId) -> Result<(), Rejection> {
+    let Some(group) = entry.state().group(id) else {
+        return Err(Rejection::GroupGone { group: id });
+    };
+    let name = group.header.name.clone();
+    let owned = group
+        .shards
+        .iter()
+        .filter(|shard| shard.owner().is_some())
+        .count();
+    if group.header.phase == GroupPhase::Active || owned > 0 {
+        let owned = u32::try_from(owned).unwrap_or(u32::MAX);
+        return Err(Rejection::GroupInUse { name, owned });
+    }
+    let highest = group.shards.iter().map(|shard| shard.highest_epoch()).max();
+    let tombstone = Tombstone {
+        floor: highest.unwrap_or(0),
+        removed_at: entry.revision(),
+    };
+    for session in live_sessions(entry.state(), id) {
+        if let Some(ended) = entry.remove_session(session) {
+            end_session(entry, session, &ended, SessionEnd::GroupDeleted);
+        }
+    }
+    entry.remove_group(id);
+    entry.put_tombstone(name.clone(), tombstone);
+    entry.record(Event::GroupRemoved { group: id, name });
+    Ok(())
+}
+
+fn live_sessions(state: &State, group: GroupId) -> Vec<SessionId> {
+    let workers = state.group(group).map(|group| group.workers.values());
+    workers
+        .into_iter()
+        .flatten()
+        .filter_map(|worker| worker.session)
+        .collect()
+}
+
+fn owned_shards(state: &State, group: GroupId) -> Vec<ShardIndex> {
+    let shards = state.group(group).map(|group| group.indexed_shards());
+    shards
+        .into_iter()
+        .flatten()
+        .filter(|(_, shard)| shard.owner().is_some())
+        .map(|(index, _)| index)
+        .collect()
+}
