@@ -1,1 +1,25 @@
-//! Placeholder.
+//! The Tenure coordinator: decides which one worker may write to each shard.
+//!
+//! ```text
+//!  worker SDK   operator CLI   dashboard/router           leader only
+//!      |  ^          |  ^            ^              +--------------------+
+//!      v  | events   v  |            | watch        | control/           |  wakes on events and timers
+//!    +-----------------------------------+          |   leases, planner  |--- ownership::plan   (pure)
+//!    | rpc/   http/                      |          +---------+----------+
+//!    +-----------------------------------+                    |
+//!             | Command                                       | Command
+//!             v                                               v
+//!    +----------------------------------------------------------------+
+//!    | consensus/     propose -> replicate -> commit                   |
+//!    |                ownership::apply (pure)  ->  Vec<Event>          |
+//!    +----------------------------------------------------------------+
+//!             | touched records, one batch         | events, after the batch
+//!             v                                    v
+//!         +----------+                        +---------+
+//!         | storage/ |                        | watch/  |---> rpc, http, control, metrics
+//!         +----------+                        +---------+
+//! ```
+//!
+//! Arrows never point back: `rpc` and `control` never change state, they propose.
+
+pub mod clock;
