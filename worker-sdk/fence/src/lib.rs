@@ -44,6 +44,8 @@ mod admission;
 mod checkpoint;
 mod epoch;
 mod error;
+#[cfg(feature = "kit")]
+pub mod kit;
 #[cfg(feature = "memory")]
 mod memory;
 mod name;
