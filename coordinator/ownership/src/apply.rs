@@ -5,6 +5,7 @@ mod cluster;
 mod entry;
 mod groups;
 mod handoff;
+mod release;
 mod sessions;
 mod tenures;
 
@@ -101,8 +102,8 @@ fn dispatch(entry: &mut Entry<'_>, command: Command) -> Result<(), Rejection> {
         Command::SetWorkerMode(command) => sessions::set_worker_mode(entry, command),
         Command::Assign(command) => handoff::assign(entry, command),
         Command::Ready(command) => handoff::ready(entry, &command),
-        Command::Release(command) => handoff::release(entry, command),
-        Command::Force(command) => handoff::force(entry, &command),
+        Command::Release(command) => release::release(entry, command),
+        Command::Force(command) => release::force(entry, &command),
         Command::Seal(command) => checkpoints::seal(entry, &command),
         Command::WriteCheckpoint(command) => checkpoints::write(entry, command),
         Command::DeleteCheckpoint(command) => checkpoints::delete(entry, &command),

@@ -41,7 +41,13 @@ pub enum Rejection {
         /// The name.
         name: GroupName,
     },
-    /// The group still owns shards, or is not under deletion at all.
+    /// The group is not under deletion, so it cannot be removed.
+    #[error("group {name} is not being deleted")]
+    GroupActive {
+        /// The name.
+        name: GroupName,
+    },
+    /// Shards of the group are still owned.
     #[error("group {name} cannot be removed yet: {owned} shards are owned")]
     GroupInUse {
         /// The name.
@@ -89,7 +95,7 @@ pub enum Rejection {
         by: SessionId,
     },
     /// The holder of the name is not the one the command waited for.
-    #[error("the name is held by {holder:?}, the command expected {expected:?}")]
+    #[error("the name is held by {}, the command expected {}", holder_shown(.holder), holder_shown(.expected))]
     HolderChanged {
         /// The session that holds the name.
         holder: Option<SessionId>,
@@ -201,4 +207,11 @@ pub enum Rejection {
 
 fn shown(epoch: &Option<Epoch>) -> String {
     epoch.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string())
+}
+
+fn holder_shown(session: &Option<SessionId>) -> String {
+    session.map_or_else(
+        || "nobody".to_owned(),
+        |session| format!("session {session}"),
+    )
 }

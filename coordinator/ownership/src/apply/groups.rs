@@ -146,12 +146,15 @@ pub(super) fn remove(entry: &mut Entry<'_>, id: GroupId) -> Result<(), Rejection
         return Err(Rejection::GroupGone { group: id });
     };
     let name = group.header.name.clone();
+    if group.header.phase == GroupPhase::Active {
+        return Err(Rejection::GroupActive { name });
+    }
     let owned = group
         .shards
         .iter()
         .filter(|shard| shard.owner().is_some())
         .count();
-    if group.header.phase == GroupPhase::Active || owned > 0 {
+    if owned > 0 {
         let owned = u32::try_from(owned).unwrap_or(u32::MAX);
         return Err(Rejection::GroupInUse { name, owned });
     }

@@ -101,7 +101,7 @@ fn check_bounds(command: &Register) -> Result<(), Rejection> {
     if !command.labels.iter().all(|(key, value)| fits(key, value)) {
         let (least, most) = session::LABEL_KEY_BYTES.into_inner();
         let longest = session::LABEL_BYTES_MAX;
-        let allowed = format!("keys of {least} to {most} bytes, values of at most {longest}");
+        let allowed = format!("keys of {least} to {most} and values of at most {longest} bytes");
         return out("labels", allowed);
     }
     Ok(())

@@ -32,7 +32,7 @@ pub(super) struct Ending<'a> {
     pub(super) heir: Option<SessionId>,
 }
 
-/// What a worker is told that was not ready in time.
+/// The reason that is kept when a worker was too slow and gave none of its own.
 const NOT_READY_IN_TIME: &str = "was not ready before the opening deadline";
 
 /// The current tenure of a shard; `None` if nobody owns it.
