@@ -1,14 +1,12 @@
 //! Encoding of records and commands: CBOR with numbered fields.
 //!
 //! Numbers, not names or positions, identify fields, so the format can only grow: a new field takes
-//! the next number and is optional, a removed number is never used again. Values of types that know
-//! nothing of CBOR are encoded by the modules below, named in `#[cbor(with = "..")]`.
+//! the next number and is optional, a removed number is never used again. No optional field may be an
+//! enum: the derive reads an unknown variant of one as none, where it must be an error. Values of
+//! types that know nothing of CBOR are encoded by the modules below, named in `#[cbor(with = "..")]`.
 
-use minicbor::decode::Decoder;
-use minicbor::decode::Error as DecodeError;
-use minicbor::encode::Encoder;
-use minicbor::encode::Error as EncodeError;
-use minicbor::encode::Write;
+use minicbor::decode::{Decoder, Error as DecodeError};
+use minicbor::encode::{Encoder, Error as EncodeError, Write};
 
 /// Encodes a value that only memory could fail.
 pub(crate) fn to_vec<T: minicbor::Encode<()>>(value: &T) -> Vec<u8> {

@@ -2,7 +2,7 @@
 //!
 //! Every command carries the facts it was decided on (`seen` epochs, sessions, the process replaced),
 //! and apply refuses it when they no longer hold: a late plan is rejected, never harmful. A command
-//! with many shards is judged shard by shard; see [`crate::Applied::refused`].
+//! with many shards is judged shard by shard; see [`Effect::refused`](crate::apply::Effect::refused).
 
 use std::collections::BTreeMap;
 use std::fmt;

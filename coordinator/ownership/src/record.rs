@@ -21,6 +21,7 @@ use crate::codec;
 use crate::feature::Feature;
 use crate::group::{GroupHeader, Tombstone};
 use crate::ids::{ClusterId, GroupId, Revision, SessionId, ShardIndex, WorkerName};
+use crate::policy::bounds;
 use crate::session::{Session, Worker};
 use crate::shard::Shard;
 
@@ -118,8 +119,8 @@ impl Record {
             return Err(corrupt("empty key".to_owned()));
         };
         match kind {
-            b'm' => value_of(value).map(Self::Meta),
-            b'g' => value_of(value).map(Self::Group),
+            b'm' => nothing_follows(rest).and_then(|()| Ok(Self::Meta(value_of(value)?))),
+            b'g' => whole_number(rest).and_then(|id| Ok(Self::Group(header(GroupId(id), value)?))),
             b't' => text(rest).and_then(|name| {
                 let name = GroupName::try_from(name).map_err(|error| error.to_string())?;
                 Ok(Self::Tombstone(name, value_of(value)?))
@@ -128,8 +129,8 @@ impl Record {
                 let name = WorkerName::new(text(rest)?).map_err(|error| error.to_string())?;
                 Ok(Self::Worker(GroupId(group), name, value_of(value)?))
             }),
-            b's' => number(rest)
-                .and_then(|(session, _)| Ok(Self::Session(SessionId(session), value_of(value)?))),
+            b's' => whole_number(rest)
+                .and_then(|session| Ok(Self::Session(SessionId(session), value_of(value)?))),
             b'h' => number(rest).and_then(|(group, rest)| {
                 let index: [u8; 4] = rest
                     .try_into()
@@ -146,6 +147,31 @@ impl Record {
 
 fn value_of<'b, T: Decode<'b, ()>>(value: &'b [u8]) -> Result<T, String> {
     codec::from_slice(value).map_err(|error| error.to_string())
+}
+
+/// The header of a group, if it can be one: its shards are about to be made room for.
+fn header(id: GroupId, value: &[u8]) -> Result<GroupHeader, String> {
+    let header: GroupHeader = value_of(value)?;
+    if header.id != id {
+        return Err(format!("it is the header of group #{}", header.id));
+    }
+    if !bounds::SHARDS.contains(&header.shard_count) {
+        return Err(format!("a group of {} shards", header.shard_count));
+    }
+    Ok(header)
+}
+
+fn whole_number(bytes: &[u8]) -> Result<u64, String> {
+    let (number, rest) = number(bytes)?;
+    nothing_follows(rest)?;
+    Ok(number)
+}
+
+fn nothing_follows(rest: &[u8]) -> Result<(), String> {
+    if rest.is_empty() {
+        return Ok(());
+    }
+    Err("key is too long".to_owned())
 }
 
 fn number(bytes: &[u8]) -> Result<(u64, &[u8]), String> {

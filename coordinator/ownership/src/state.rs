@@ -211,7 +211,9 @@ impl State {
                 .chain(workers)
                 .chain(shards)
         });
-        std::iter::once(RecordKey::Meta)
+        // Nothing was written before the first change.
+        let meta = (self.revision > Revision::default()).then_some(RecordKey::Meta);
+        meta.into_iter()
             .chain(self.tombstones.keys().cloned().map(RecordKey::Tombstone))
             .chain(self.sessions.keys().copied().map(RecordKey::Session))
             .chain(groups)
