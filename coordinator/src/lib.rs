@@ -23,3 +23,7 @@
 //! Arrows never point back: `rpc` and `control` never change state, they propose.
 
 pub mod clock;
+pub mod config;
+pub mod metrics;
+pub mod telemetry;
+pub mod watch;

@@ -1,0 +1,50 @@
+//! Where log lines go: to stderr, so that stdout is left to data.
+
+use std::io;
+
+use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt;
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Checks a filter such as `info` or `info,openraft=warn`.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn parse_filter(level: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::builder().parse(level)
+}
+
+/// Starts logging in this process. A second call changes nothing: the first one decides.
+pub fn install(filter: EnvFilter, format: LogFormat) {
+    let lines = fmt().with_env_filter(filter).with_writer(io::stderr);
+    // Fails only if a subscriber is there already.
+    let _ = match format {
+        LogFormat::Text => lines.with_target(false).try_init(),
+        LogFormat::Json => lines.json().try_init(),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_names_levels_and_modules_and_nothing_else() {
+        assert!(parse_filter("info").is_ok());
+        assert!(parse_filter("info,tenure_coordinator::watch=debug").is_ok());
+        assert!(parse_filter("loud=very").is_err());
+    }
+}
