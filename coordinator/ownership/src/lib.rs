@@ -58,6 +58,7 @@ pub mod rejection;
 pub mod session;
 pub mod shard;
 pub mod state;
+mod token;
 
 pub use apply::Applied;
 pub use apply::apply;

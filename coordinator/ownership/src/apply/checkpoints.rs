@@ -4,15 +4,14 @@
 //! new one has sealed. On top of that the one admission rule of `tenure-fence` applies, as in every
 //! other store.
 
-use std::cmp::Ordering;
-
 use tenure_fence::{
-    Epoch, Fence, FencingToken, GroupName, Owner, Refusal, SealAdmission, SequenceAdmission,
-    ShardRef, admit_seal, admit_sequence, admit_write,
+    Epoch, Fence, FencingToken, GroupName, Owner, SealAdmission, Sequence, SequenceAdmission,
+    ShardRef, WriteId, admit_seal, admit_sequence, admit_write,
 };
 
 use super::entry::Entry;
 use crate::command::{DeleteCheckpoint, Seal, Tenure, WriteCheckpoint};
+use crate::group::Group;
 use crate::ids::GroupId;
 use crate::rejection::Rejection;
 use crate::shard::{Content, Replicated, Shard, Written};
@@ -34,12 +33,13 @@ fn seal_one(
     owner: Owner,
     tenure: Tenure,
 ) -> Result<(), Rejection> {
-    let (group, shard) = current(entry.state(), name, owner, tenure)?;
+    let (group, shard) = entry.state().current_tenure(name, owner, tenure)?;
     let token = token(name, owner, tenure);
     match admit_seal(fence(shard).as_ref(), &token).map_err(Rejection::Fence)? {
         SealAdmission::Same => return Ok(()),
         SealAdmission::Raise => {}
     }
+    let group = group.header.id;
     let shard = entry.shard_mut(group, tenure.shard);
     let latest = shard
         .replicated
@@ -64,7 +64,7 @@ pub(super) fn write(entry: &mut Entry<'_>, command: WriteCheckpoint) -> Result<(
         crc32c,
         data,
     } = command;
-    let (group, shard) = current(entry.state(), &name, owner, tenure)?;
+    let (group, shard) = entry.state().current_tenure(&name, owner, tenure)?;
     admit_write(fence(shard).as_ref(), &token(&name, owner, tenure)).map_err(Rejection::Fence)?;
     let admission = admit_sequence(latest_of(shard, tenure.epoch), (sequence, write_id));
     match admission.map_err(Rejection::Fence)? {
@@ -74,6 +74,7 @@ pub(super) fn write(entry: &mut Entry<'_>, command: WriteCheckpoint) -> Result<(
     }
     let (length, total) = fit(entry.state(), group, shard, data.len())?;
 
+    let group = group.header.id;
     entry.set_checkpoint_bytes(group, total);
     set_latest(
         entry,
@@ -99,7 +100,7 @@ pub(super) fn delete(entry: &mut Entry<'_>, command: &DeleteCheckpoint) -> Resul
         owner,
         tenure,
     } = command;
-    let (group, shard) = current(entry.state(), name, *owner, *tenure)?;
+    let (group, shard) = entry.state().current_tenure(name, *owner, *tenure)?;
     admit_write(fence(shard).as_ref(), &token(name, *owner, *tenure)).map_err(Rejection::Fence)?;
     let latest = shard
         .replicated
@@ -108,6 +109,7 @@ pub(super) fn delete(entry: &mut Entry<'_>, command: &DeleteCheckpoint) -> Resul
     let Some(latest) = latest.filter(|latest| latest.content.is_some()) else {
         return Ok(());
     };
+    let group = group.header.id;
     let total = entry.state().checkpoint_bytes(group) - shard.checkpoint_bytes();
 
     entry.set_checkpoint_bytes(group, total);
@@ -122,59 +124,6 @@ pub(super) fn delete(entry: &mut Entry<'_>, command: &DeleteCheckpoint) -> Resul
     );
     entry.put_blob(group, tenure.shard, None);
     Ok(())
-}
-
-/// The shard, if the token is its current tenure.
-///
-/// An epoch below the shard's, and any epoch of a shard that nobody owns, is `Fenced`: with the
-/// shard's own epoch as `current`, also when that is the epoch presented, for that tenure is over.
-/// Epochs up to the floor were, or may have been, granted in an earlier life of the group.
-fn current<'a>(
-    state: &'a State,
-    name: &GroupName,
-    owner: Owner,
-    tenure: Tenure,
-) -> Result<(GroupId, &'a Shard), Rejection> {
-    let Tenure {
-        shard: index,
-        epoch: presented,
-    } = tenure;
-    let never_granted = || Rejection::NeverGranted {
-        shard: index,
-        presented,
-    };
-    let fenced = |current| Rejection::Fence(Refusal::Fenced { presented, current });
-
-    let Some(group) = state.group_named(name) else {
-        let Some(tombstone) = state.tombstone(name) else {
-            return Err(Rejection::UnknownGroup { name: name.clone() });
-        };
-        return Err(at_or_below(tombstone.floor, presented).map_or_else(never_granted, fenced));
-    };
-    let Some(shard) = group.shard(index) else {
-        return Err(Rejection::UnknownShard { shard: index });
-    };
-    let Some(epoch) = shard.epoch.filter(|epoch| presented <= *epoch) else {
-        return Err(at_or_below(shard.floor, presented).map_or_else(never_granted, fenced));
-    };
-    match presented.cmp(&epoch) {
-        Ordering::Less => Err(fenced(epoch)),
-        Ordering::Equal | Ordering::Greater => match shard.owner() {
-            None => Err(fenced(epoch)),
-            Some(session) if is_session(state, owner, session.0) => Ok((group.header.id, shard)),
-            Some(_) => Err(Rejection::Fence(Refusal::EpochConflict)),
-        },
-    }
-}
-
-/// The floor as an epoch, if the presented one is not above it.
-fn at_or_below(floor: u64, presented: Epoch) -> Option<Epoch> {
-    Epoch::new(floor).filter(|floor| presented <= *floor)
-}
-
-fn is_session(state: &State, owner: Owner, session: u64) -> bool {
-    let cluster = state.cluster().map(|cluster| cluster.0);
-    cluster == Some(owner.cluster) && owner.session == session
 }
 
 fn token(group: &GroupName, owner: Owner, tenure: Tenure) -> FencingToken {
@@ -197,10 +146,7 @@ fn fence(shard: &Shard) -> Option<Fence> {
 }
 
 /// The latest write of an epoch: each epoch starts its sequences afresh.
-fn latest_of(
-    shard: &Shard,
-    epoch: Epoch,
-) -> Option<(tenure_fence::Sequence, tenure_fence::WriteId)> {
+fn latest_of(shard: &Shard, epoch: Epoch) -> Option<(Sequence, WriteId)> {
     let latest = shard.replicated.as_ref()?.latest.as_ref()?;
     (latest.epoch == epoch).then_some((latest.sequence, latest.write_id))
 }
@@ -211,13 +157,11 @@ fn latest_of(
 /// limit stops growth and not work.
 fn fit(
     state: &State,
-    group: GroupId,
+    group: &Group,
     shard: &Shard,
     length: usize,
 ) -> Result<(u32, u64), Rejection> {
-    let Some(policy) = state.group(group).map(|group| &group.header.policy) else {
-        return Err(Rejection::GroupGone { group });
-    };
+    let policy = &group.header.policy;
     let too_large = |bytes, limit, field| {
         Err(Rejection::CheckpointTooLarge {
             bytes,
@@ -230,7 +174,7 @@ fn fit(
     let Some(length) = u32::try_from(length).ok().filter(|length| *length <= limit) else {
         return too_large(bytes, u64::from(limit), "checkpoint_bytes_max");
     };
-    let before = state.checkpoint_bytes(group);
+    let before = state.checkpoint_bytes(group.header.id);
     let total = before - shard.checkpoint_bytes() + bytes;
     if total > policy.checkpoint_total_bytes_max && total > before {
         let limit = policy.checkpoint_total_bytes_max;

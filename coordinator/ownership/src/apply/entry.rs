@@ -9,7 +9,7 @@ use tenure_fence::GroupName;
 use super::Effect;
 use crate::event::Event;
 use crate::feature::Feature;
-use crate::group::{GroupHeader, GroupPhase, Tombstone};
+use crate::group::{Group, GroupHeader, GroupPhase, Tombstone};
 use crate::ids::{ClusterId, GroupId, Revision, SessionId, ShardIndex, WorkerName};
 use crate::record::RecordKey;
 use crate::rejection::Rejection;
@@ -217,13 +217,13 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The id of a group by name that takes part in ordinary life.
-pub(super) fn active_group(state: &State, name: &GroupName) -> Result<GroupId, Rejection> {
+/// A group by name, if it takes part in ordinary life.
+pub(super) fn active_group<'a>(state: &'a State, name: &GroupName) -> Result<&'a Group, Rejection> {
     let Some(group) = state.group_named(name) else {
         return Err(Rejection::UnknownGroup { name: name.clone() });
     };
     if group.header.phase == GroupPhase::Deleting {
         return Err(Rejection::GroupDeleting { name: name.clone() });
     }
-    Ok(group.header.id)
+    Ok(group)
 }

@@ -9,7 +9,7 @@ use super::tenures;
 use crate::command::{CreateGroup, SetPolicy};
 use crate::event::Event;
 use crate::group::{GroupHeader, GroupPhase, Tombstone};
-use crate::ids::{GroupId, SessionId, ShardIndex};
+use crate::ids::{GroupId, ShardIndex};
 use crate::policy::bounds;
 use crate::quota;
 use crate::rejection::Rejection;
@@ -77,10 +77,8 @@ fn check_room(state: &State, name: &GroupName, shard_count: u32) -> Result<(), R
 
 /// Replaces a group's policy; nothing happens if it is the same.
 pub(super) fn set_policy(entry: &mut Entry<'_>, command: SetPolicy) -> Result<(), Rejection> {
-    let id = active_group(entry.state(), &command.group)?;
-    let Some(header) = entry.state().group(id).map(|group| &group.header) else {
-        return Err(Rejection::GroupGone { group: id });
-    };
+    let header = &active_group(entry.state(), &command.group)?.header;
+    let id = header.id;
     let current = header.policy_revision;
     if let Some(seen) = command.seen.filter(|seen| *seen != current) {
         return Err(Rejection::PolicyChanged {
@@ -105,10 +103,16 @@ pub(super) fn set_policy(entry: &mut Entry<'_>, command: SetPolicy) -> Result<()
 
 /// Starts the deletion of a group: every owner is asked to stop, and nobody follows.
 pub(super) fn delete(entry: &mut Entry<'_>, name: &GroupName) -> Result<(), Rejection> {
-    let id = active_group(entry.state(), name)?;
+    let group = active_group(entry.state(), name)?;
+    let id = group.header.id;
+    let owned: Vec<_> = group
+        .indexed_shards()
+        .filter(|(_, shard)| shard.owner().is_some())
+        .map(|(index, _)| index)
+        .collect();
     entry.header_mut(id).phase = GroupPhase::Deleting;
     entry.record(Event::GroupDeleting { group: id });
-    for index in owned_shards(entry.state(), id) {
+    for index in owned {
         revoke_for_deletion(entry, id, index);
     }
     Ok(())
@@ -163,7 +167,12 @@ pub(super) fn remove(entry: &mut Entry<'_>, id: GroupId) -> Result<(), Rejection
         floor: highest.unwrap_or(0),
         removed_at: entry.revision(),
     };
-    for session in live_sessions(entry.state(), id) {
+    let sessions: Vec<_> = group
+        .workers
+        .values()
+        .filter_map(|worker| worker.session)
+        .collect();
+    for session in sessions {
         if let Some(ended) = entry.remove_session(session) {
             end_session(entry, session, &ended, SessionEnd::GroupDeleted);
         }
@@ -172,23 +181,4 @@ pub(super) fn remove(entry: &mut Entry<'_>, id: GroupId) -> Result<(), Rejection
     entry.put_tombstone(name.clone(), tombstone);
     entry.record(Event::GroupRemoved { group: id, name });
     Ok(())
-}
-
-fn live_sessions(state: &State, group: GroupId) -> Vec<SessionId> {
-    let workers = state.group(group).map(|group| group.workers.values());
-    workers
-        .into_iter()
-        .flatten()
-        .filter_map(|worker| worker.session)
-        .collect()
-}
-
-fn owned_shards(state: &State, group: GroupId) -> Vec<ShardIndex> {
-    let shards = state.group(group).map(|group| group.indexed_shards());
-    shards
-        .into_iter()
-        .flatten()
-        .filter(|(_, shard)| shard.owner().is_some())
-        .map(|(index, _)| index)
-        .collect()
 }

@@ -1,13 +1,12 @@
 //! Sessions: how they begin and end, and what operators say of workers.
 
-use std::time::Duration;
-
 use super::entry::{Entry, active_group};
 use super::tenures::{self, Ending};
 use crate::command::{Register, SetWorkerMode};
 use crate::event::{EndCause, Event};
-use crate::ids::{GroupId, SessionId, WorkerName};
-use crate::policy::{Policy, bounds};
+use crate::group::{Group, GroupHeader};
+use crate::ids::{SessionId, WorkerName};
+use crate::policy::bounds;
 use crate::quota;
 use crate::rejection::Rejection;
 use crate::session::{self, Session, SessionEnd};
@@ -15,15 +14,17 @@ use crate::state::State;
 
 /// Registers a worker process, and ends the session of the process it replaces.
 pub(super) fn register(entry: &mut Entry<'_>, command: Register) -> Result<(), Rejection> {
-    let group = active_group(entry.state(), &command.group)?;
-    judge_holder(entry.state(), group, &command)?;
+    let found = active_group(entry.state(), &command.group)?;
+    judge_holder(entry.state(), found, &command)?;
     check_bounds(&command)?;
-    require_room(entry.state(), group, &command.worker)?;
+    require_room(found, &command.worker)?;
 
+    let group = found.header.id;
     let id = SessionId(entry.revision().0);
     let (worker, replaces) = (command.worker.clone(), command.replaces);
+    let session = new_session(&found.header, command);
+    // Out of its worker's record before the new one goes in.
     let old = replaces.and_then(|old| Some((old, entry.remove_session(old)?)));
-    let session = new_session(entry.state(), group, command);
     entry.insert_session(id, session);
     if let Some((old, _)) = &old {
         entry.record(Event::SessionEnded {
@@ -46,10 +47,8 @@ pub(super) fn register(entry: &mut Entry<'_>, command: Register) -> Result<(), R
 }
 
 /// Decides who may have a worker's name, from the most telling reason to the least.
-fn judge_holder(state: &State, group: GroupId, command: &Register) -> Result<(), Rejection> {
-    let worker = state
-        .group(group)
-        .and_then(|group| group.workers.get(&command.worker));
+fn judge_holder(state: &State, group: &Group, command: &Register) -> Result<(), Rejection> {
+    let worker = group.workers.get(&command.worker);
     let holder = worker.and_then(|worker| worker.session);
     let Some(by) = holder else {
         return require_holder(None, command.replaces);
@@ -108,10 +107,7 @@ fn check_bounds(command: &Register) -> Result<(), Rejection> {
 }
 
 /// Refuses a new worker name above the quota; a known name takes no more room.
-fn require_room(state: &State, group: GroupId, worker: &WorkerName) -> Result<(), Rejection> {
-    let Some(group) = state.group(group) else {
-        return Ok(());
-    };
+fn require_room(group: &Group, worker: &WorkerName) -> Result<(), Rejection> {
     let full = group.workers.len() >= quota::WORKERS_PER_GROUP_MAX;
     if full && !group.workers.contains_key(worker) {
         return Err(Rejection::TooMany {
@@ -122,29 +118,19 @@ fn require_room(state: &State, group: GroupId, worker: &WorkerName) -> Result<()
     Ok(())
 }
 
-fn new_session(state: &State, group: GroupId, command: Register) -> Session {
-    let policy = state.group(group).map(|group| &group.header.policy);
-    let wish = command.ttl;
-    let (ttl, window) = policy.map_or_else(
-        || lifetimes(&Policy::default(), wish),
-        |policy| lifetimes(policy, wish),
-    );
+/// The session of a registration. Its times are fixed for its life: `W = min(ttl, disconnect_grace)`.
+fn new_session(header: &GroupHeader, command: Register) -> Session {
+    let ttl = command.ttl.unwrap_or(header.policy.ttl);
     Session {
-        group,
+        group: header.id,
         worker: command.worker,
         nonce: command.nonce,
         ttl,
-        window,
+        window: ttl.min(header.policy.disconnect_grace),
         weight: command.weight,
         labels: command.labels,
         address: command.address,
     }
-}
-
-/// The ttl and the belief window of a new session: `W = min(ttl, disconnect_grace)`.
-fn lifetimes(policy: &Policy, wish: Option<Duration>) -> (Duration, Duration) {
-    let ttl = wish.unwrap_or(policy.ttl);
-    (ttl, ttl.min(policy.disconnect_grace))
 }
 
 /// Ends sessions that were silent for too long. Those that have ended already are passed over; when
@@ -224,15 +210,13 @@ pub(super) fn set_worker_mode(
         worker,
         mode,
     } = command;
-    let group = active_group(entry.state(), &group)?;
-    let known = entry
-        .state()
-        .group(group)
-        .and_then(|group| group.workers.get(&worker));
-    if known.map(|known| known.mode).unwrap_or_default() == mode {
+    let found = active_group(entry.state(), &group)?;
+    let known = found.workers.get(&worker).map(|known| known.mode);
+    if known.unwrap_or_default() == mode {
         return Ok(());
     }
-    require_room(entry.state(), group, &worker)?;
+    require_room(found, &worker)?;
+    let group = found.header.id;
     entry.change_worker(group, worker.clone(), |known| known.mode = mode);
     entry.record(Event::WorkerModeSet {
         group,
