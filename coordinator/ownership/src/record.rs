@@ -110,14 +110,8 @@ pub(crate) enum Record {
 }
 
 impl Record {
-    pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Self, CorruptRecord> {
-        let corrupt = |problem: String| CorruptRecord {
-            key: key.to_vec(),
-            problem,
-        };
-        let Some((&kind, rest)) = key.split_first() else {
-            return Err(corrupt("empty key".to_owned()));
-        };
+    pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Self, String> {
+        let (&kind, rest) = key.split_first().ok_or("the key is empty")?;
         match kind {
             b'm' => nothing_follows(rest).and_then(|()| Ok(Self::Meta(value_of(value)?))),
             b'g' => whole_number(rest).and_then(|id| Ok(Self::Group(header(GroupId(id), value)?))),
@@ -141,7 +135,6 @@ impl Record {
             b'b' => Ok(Self::Blob),
             _ => Err("unknown kind of record".to_owned()),
         }
-        .map_err(corrupt)
     }
 }
 

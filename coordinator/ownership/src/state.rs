@@ -56,35 +56,30 @@ impl State {
 
     /// Reads a state back from its records; blobs among them are passed over.
     ///
+    /// A group comes before its workers and shards, as it does in the order of keys and in that of
+    /// [`State::records`].
+    ///
     /// # Errors
-    /// [`CorruptRecord`] for a record that cannot be decoded, or one whose group is missing.
-    pub fn from_records(
-        records: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
+    /// [`CorruptRecord`] for a record that cannot be decoded, and for one that refers to a group or a
+    /// session without a record.
+    pub fn from_records<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        records: impl Iterator<Item = (K, V)>,
     ) -> Result<Self, CorruptRecord> {
         let mut state = Self::new();
-        // A key sorts before what refers to it only by luck, so what belongs to a group waits until all groups are known.
-        let mut belongings = Vec::new();
         for (key, value) in records {
-            match Record::decode(&key, &value)? {
-                Record::Meta(meta) => state.load_meta(meta),
-                Record::Group(header) => state.insert_group(header),
-                Record::Tombstone(name, tombstone) => {
-                    state.tombstones.insert(name, tombstone);
-                }
-                Record::Session(id, session) => {
-                    state.owned.entry(id).or_default();
-                    state.sessions.insert(id, session);
-                }
-                Record::Blob => {}
-                belonging @ (Record::Worker(..) | Record::Shard(..)) => {
-                    belongings.push((key, belonging))
-                }
-            }
+            let key = key.as_ref();
+            let loaded = Record::decode(key, value.as_ref()).and_then(|record| state.load(record));
+            loaded.map_err(|problem| CorruptRecord {
+                key: key.to_vec(),
+                problem,
+            })?;
         }
-        for (key, belonging) in belongings {
-            state
-                .load_belonging(belonging)
-                .map_err(|problem| CorruptRecord { key, problem })?;
+        let is_dead = |owner: &&SessionId| !state.sessions.contains_key(*owner);
+        if let Some(owner) = state.owned.keys().find(is_dead) {
+            return Err(CorruptRecord {
+                key: RecordKey::Session(*owner).encode(),
+                problem: "it is missing, and owns shards".to_owned(),
+            });
         }
         Ok(state)
     }
@@ -240,23 +235,35 @@ impl State {
         );
     }
 
-    fn load_belonging(&mut self, belonging: Record) -> Result<(), String> {
-        match belonging {
+    fn load(&mut self, record: Record) -> Result<(), String> {
+        match record {
+            Record::Meta(meta) => self.load_meta(meta),
+            Record::Group(header) => self.insert_group(header),
+            Record::Tombstone(name, tombstone) => {
+                self.tombstones.insert(name, tombstone);
+            }
+            Record::Session(id, session) => {
+                self.owned.entry(id).or_default();
+                self.sessions.insert(id, session);
+            }
             Record::Worker(group, name, worker) => {
                 let group = self.groups.get_mut(&group).ok_or("its group is missing")?;
                 group.workers.insert(name, worker);
             }
-            Record::Shard(group, index, shard) => {
-                if let Some(owner) = shard.owner() {
-                    let owned = self.owned.get_mut(&owner).ok_or("its owner is missing")?;
-                    owned.insert(index);
-                }
-                *self.checkpoint_bytes.entry(group).or_default() += shard.checkpoint_bytes();
-                let group = self.groups.get_mut(&group).ok_or("its group is missing")?;
-                *group.shard_mut(index).ok_or("its index is out of range")? = shard;
-            }
-            _ => {}
+            Record::Shard(group, index, shard) => self.load_shard(group, index, shard)?,
+            Record::Blob => {}
         }
+        Ok(())
+    }
+
+    fn load_shard(&mut self, id: GroupId, index: ShardIndex, shard: Shard) -> Result<(), String> {
+        let group = self.groups.get_mut(&id).ok_or("its group is missing")?;
+        let place = group.shard_mut(index).ok_or("its index is out of range")?;
+        if let Some(owner) = shard.owner() {
+            self.owned.entry(owner).or_default().insert(index);
+        }
+        *self.checkpoint_bytes.entry(id).or_default() += shard.checkpoint_bytes();
+        *place = shard;
         Ok(())
     }
 }
