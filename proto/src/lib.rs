@@ -1,7 +1,11 @@
-//! The wire contract of Tenure: generated code only.
+//! The wire contract of Tenure: the generated messages, and what a protocol file cannot say.
 //!
 //! The files in `proto/tenure/v1` are the documentation of the messages. They only grow: a test
-//! compares them with the committed descriptor.
+//! compares them with the committed descriptor. By hand are the reasons of errors ([`reason`]) and
+//! the rule that assigns keys to shards ([`keys`]), which both sides must agree on.
+
+pub mod keys;
+pub mod reason;
 
 /// Version 1 of the public services.
 #[allow(warnings, clippy::all, reason = "generated; the protocol files are its documentation")]
