@@ -9,7 +9,7 @@ use crate::group::GroupPhase;
 use crate::ids::{GroupId, SessionId, ShardIndex, WorkerName};
 use crate::rejection::Rejection;
 use crate::session::WorkerMode;
-use crate::shard::{OpenFailure, RevokeReason, ShardState, TenureEnd};
+use crate::shard::{OpenFailure, RevokeReason, Shard, ShardState, TenureEnd};
 use crate::state::State;
 
 /// A tenure that is found in the state.
@@ -73,15 +73,21 @@ pub(super) fn require_receiver(
 
 /// Grants an unowned shard at its next epoch.
 ///
-/// Nothing changes when it is refused because the epochs are used up.
+/// Nothing changes when it is refused because the epochs are used up. The group must be active: under
+/// deletion no shard has a successor and no session registers, so none can be granted.
 pub(super) fn begin(
     entry: &mut Entry<'_>,
     group: GroupId,
     shard: ShardIndex,
     owner: SessionId,
 ) -> Result<(), Rejection> {
-    let found = entry.state().shard(group, shard);
-    let Some(epoch) = found.and_then(|shard| shard.next_epoch()) else {
+    let found = entry.state().group(group);
+    assert!(
+        found.is_some_and(|group| group.header.phase == GroupPhase::Active),
+        "shard {shard} of group #{group} is granted under deletion"
+    );
+    let record = found.and_then(|group| group.shard(shard));
+    let Some(epoch) = record.and_then(Shard::next_epoch) else {
         return Err(Rejection::EpochExhausted { shard });
     };
     entry.shard_mut(group, shard).epoch = Some(epoch);
@@ -128,9 +134,6 @@ pub(super) fn end(entry: &mut Entry<'_>, held: Held, ending: Ending<'_>) {
 /// Who is granted the shard in the entry that ends its tenure.
 fn successor(state: &State, held: Held, ending: &Ending<'_>) -> Option<SessionId> {
     let group = state.group(held.group)?;
-    if group.header.phase == GroupPhase::Deleting {
-        return None;
-    }
     // A store that cannot check a token is protected by time alone once an owner has not said that
     // it stopped, and that time has not begun yet.
     if !ending.clean && !group.header.policy.lock_delay.is_zero() {
