@@ -1,6 +1,6 @@
 //! Groups: named sets of shards under one policy, and what remains of deleted ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use minicbor::{Decode, Encode};
 use tenure_fence::GroupName;
@@ -8,7 +8,7 @@ use tenure_fence::GroupName;
 use crate::ids::{GroupId, Revision, ShardIndex, WorkerName};
 use crate::policy::Policy;
 use crate::session::Worker;
-use crate::shard::Shard;
+use crate::shard::{Revocation, Shard, ShardState};
 
 /// A group with its workers and shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,10 @@ pub struct Group {
     pub workers: BTreeMap<WorkerName, Worker>,
     /// Shards by index; never changes its length.
     pub shards: Vec<Shard>,
+    /// Derived: the shards that nobody owns.
+    pub(crate) unowned: BTreeSet<ShardIndex>,
+    /// Derived: the shards that are being revoked.
+    pub(crate) revoking: BTreeSet<ShardIndex>,
 }
 
 /// The record of a group without its workers and shards.
@@ -71,6 +75,18 @@ pub struct Tombstone {
 }
 
 impl Group {
+    /// A group without workers, whose shards are all as they are without a record.
+    pub(crate) fn new(header: GroupHeader) -> Self {
+        let indices = (0..header.shard_count).map(ShardIndex);
+        Self {
+            workers: BTreeMap::new(),
+            shards: indices.clone().map(|_| Shard::default()).collect(),
+            unowned: indices.collect(),
+            revoking: BTreeSet::new(),
+            header,
+        }
+    }
+
     /// A shard.
     pub fn shard(&self, index: ShardIndex) -> Option<&Shard> {
         self.shards.get(usize::try_from(index.0).ok()?)
@@ -83,5 +99,42 @@ impl Group {
     /// All shards with their indices.
     pub fn indexed_shards(&self) -> impl Iterator<Item = (ShardIndex, &Shard)> {
         (0..).map(ShardIndex).zip(&self.shards)
+    }
+
+    /// The shards that nobody owns, in order. Costs what it yields, not what the group has.
+    pub fn unowned(&self) -> impl Iterator<Item = (ShardIndex, &Shard)> {
+        self.unowned
+            .iter()
+            .filter_map(|index| Some((*index, self.shard(*index)?)))
+    }
+
+    /// How many shards nobody owns.
+    pub fn unowned_count(&self) -> u32 {
+        // The shard count is a `u32`, and this is at most that.
+        u32::try_from(self.unowned.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The shards that are being revoked, in order. Costs what it yields, not what the group has.
+    pub fn revoking(&self) -> impl Iterator<Item = (ShardIndex, &Revocation)> {
+        self.revoking
+            .iter()
+            .filter_map(|index| match &self.shard(*index)?.state {
+                ShardState::Revoking(revocation) => Some((*index, revocation)),
+                _ => None,
+            })
+    }
+
+    /// Brings the indices in step with the state of a shard that was changed.
+    pub(crate) fn index(&mut self, index: ShardIndex) {
+        let state = self.shard(index).map(|shard| &shard.state);
+        let unowned = matches!(state, Some(ShardState::Unowned(_)));
+        let revoking = matches!(state, Some(ShardState::Revoking(_)));
+        for (set, belongs) in [(&mut self.unowned, unowned), (&mut self.revoking, revoking)] {
+            if belongs {
+                set.insert(index);
+            } else {
+                set.remove(&index);
+            }
+        }
     }
 }

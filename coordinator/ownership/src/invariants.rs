@@ -43,6 +43,7 @@ pub fn check(state: &State) -> Vec<Violation> {
     identity_comes_first(state, found.of(10));
     quotas_are_kept(state, found.of(11));
     nothing_is_left_to_write(state, found.of(12));
+    shards_are_indexed(state, found.of(13));
     found.violations
 }
 
@@ -325,4 +326,24 @@ fn nothing_is_left_to_write(state: &State, mut finding: Finding<'_>) {
     finding.require(state.touched.is_empty(), || {
         "a change was not written".to_owned()
     });
+}
+
+fn shards_are_indexed(state: &State, mut finding: Finding<'_>) {
+    for group in state.groups.values() {
+        let (mut unowned, mut revoking) = (BTreeSet::new(), BTreeSet::new());
+        for (index, shard) in group.indexed_shards() {
+            match shard.state {
+                ShardState::Unowned(_) => drop(unowned.insert(index)),
+                ShardState::Revoking(_) => drop(revoking.insert(index)),
+                ShardState::Opening(_) | ShardState::Serving(_) => {}
+            }
+        }
+        let name = &group.header.name;
+        finding.require(unowned == group.unowned, || {
+            format!("the index of unowned shards of {name} differs from the shards")
+        });
+        finding.require(revoking == group.revoking, || {
+            format!("the index of revoked shards of {name} differs from the shards")
+        });
+    }
 }

@@ -41,6 +41,7 @@
 //! 10. Before the cluster has an identity there is nothing else.
 //! 11. Quotas are kept.
 //! 12. No change waits to be written.
+//! 13. A group's indices of unowned and of revoked shards say what its shards say.
 
 pub mod apply;
 mod codec;

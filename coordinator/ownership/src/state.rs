@@ -224,15 +224,7 @@ impl State {
     pub(crate) fn insert_group(&mut self, header: GroupHeader) {
         self.names.insert(header.name.clone(), header.id);
         self.checkpoint_bytes.insert(header.id, 0);
-        let shards = (0..header.shard_count).map(|_| Shard::default()).collect();
-        self.groups.insert(
-            header.id,
-            Group {
-                header,
-                workers: BTreeMap::new(),
-                shards,
-            },
-        );
+        self.groups.insert(header.id, Group::new(header));
     }
 
     fn load(&mut self, record: Record) -> Result<(), String> {
@@ -264,6 +256,7 @@ impl State {
         }
         *self.checkpoint_bytes.entry(id).or_default() += shard.checkpoint_bytes();
         *place = shard;
+        group.index(index);
         Ok(())
     }
 }

@@ -184,12 +184,15 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Moves a shard to another state and keeps the index of owners in step.
+    /// Moves a shard to another state and keeps the indices in step.
     pub(super) fn set_shard_state(&mut self, group: GroupId, index: ShardIndex, state: ShardState) {
         let shard = self.shard_mut(group, index);
         let before = shard.owner();
         shard.state = state;
         let after = shard.owner();
+        if let Some(group) = self.state.groups.get_mut(&group) {
+            group.index(index);
+        }
         if before == after {
             return;
         }
