@@ -1,1 +1,62 @@
-//! The planner: which moves to propose.
+//! The planner: which moves to propose, and what it leaves undone and why.
+//!
+//! [`plan`] is a pure function. Equal inputs give equal plans, on every machine and in every build:
+//! there is no clock, no randomness and no float in it, and workers are taken in the order of their
+//! names. Plans are made outside the log; the log carries the decision, so a change of the hash or of
+//! these rules can never make replicas disagree.
+//!
+//! What a plan keeps:
+//!
+//! * **Caps.** No worker is given a shard at or above its cap, `max(floor(load_factor × share),
+//!   ceil(share))`, where the share is the fair part of the group by weight.
+//! * **Stillness.** An owner keeps its shards unless it drains, cannot open them, is above its cap,
+//!   or another worker is below the whole part of its share. When a worker leaves, its shards move
+//!   and no others; when one joins, about its share moves.
+//! * **Stability.** Planning again after a plan was carried out yields no moves.
+//! * **Bounds.** No more owned shards are asked back than `policy.handoffs_in_flight` allows.
+//!   Granting unowned shards is not limited: nobody loses anything by it.
+//!
+//! What it is not for: load by measured use, placement by label, and anything that needs the time.
+//! Delays and deadlines are kept by the leader and handed in as [`Observed`].
+
+mod draft;
+mod evacuate;
+mod observed;
+mod place;
+mod proposal;
+mod rebalance;
+mod report;
+mod ring;
+mod score;
+mod share;
+mod throttle;
+
+pub use observed::{Observed, PauseReason};
+pub use proposal::Plan;
+pub use report::{NotDone, Reason, Report};
+
+use crate::ids::GroupId;
+use crate::planner::draft::Draft;
+use crate::state::State;
+
+/// Computes the next moves of one group.
+///
+/// Deterministic: equal inputs give equal plans. Bounded: at most `policy.handoffs_in_flight` owned
+/// shards are on the move at any time. Stable: planning again after the plan is carried out yields no
+/// moves. A group that is unknown or being deleted gets a plan without moves.
+pub fn plan(state: &State, group: GroupId, observed: &Observed) -> Plan {
+    let mut draft = match Draft::new(state, group, observed) {
+        Ok(draft) => draft,
+        Err(report) => return Plan::without_moves(group, report),
+    };
+
+    // Every phase spends the budget of handoffs (see `throttle`), so urgent moves come first. Nobody
+    // is served by an opening that hangs, so these come before shards that still work.
+    evacuate::overdue_openings(&mut draft);
+    evacuate::draining_workers(&mut draft);
+    // Before rebalance, so that an unowned shard is never passed over for a nicer layout.
+    place::unowned_shards(&mut draft);
+    rebalance::misplaced_shards(&mut draft);
+
+    draft.finish()
+}

@@ -1,0 +1,85 @@
+//! First phase: shards that must leave their owner.
+
+use crate::planner::draft::{Draft, Standing, WorkerOrdinal};
+use crate::planner::report::Reason;
+use crate::planner::score;
+use crate::shard::{RevokeReason, ShardState};
+
+/// Revokes openings past their deadline.
+///
+/// The shard goes to another worker. If there is none it is revoked all the same: the next grant,
+/// maybe to the same worker, is a fresh try at a new epoch, and no shard is held for ever by an
+/// opening that hangs.
+pub(super) fn overdue_openings(draft: &mut Draft<'_>) {
+    let (group, observed) = (draft.group, draft.observed);
+    for tenure in &observed.opening_overdue {
+        let Some(shard) = group.shard(tenure.shard) else {
+            continue;
+        };
+        let ShardState::Opening(owner) = shard.state else {
+            continue;
+        };
+        if shard.epoch != Some(tenure.epoch) {
+            continue;
+        }
+        if draft.budget.left() == 0 {
+            draft.report.note(Reason::Throttled, tenure.shard);
+            continue;
+        }
+        let owner = draft.ordinal_of(owner);
+        let next = score::most_suitable(draft, tenure.shard, shard, owner).ok();
+        draft.revoke(tenure.shard, next, RevokeReason::OpeningDeadline);
+    }
+}
+
+/// Moves shards off workers that are drained.
+///
+/// A shard that fits nowhere else stays: served by a draining worker is better than served by nobody.
+pub(super) fn draining_workers(draft: &mut Draft<'_>) {
+    let draining: Vec<WorkerOrdinal> = draft
+        .workers()
+        .filter(|(_, worker)| worker.standing == Standing::Draining && worker.load > 0)
+        .map(|(ordinal, _)| ordinal)
+        .collect();
+    if draining.is_empty() {
+        return;
+    }
+    // Room that unowned shards need is not spent on shards that are served.
+    let unowned = u64::from(draft.group.unowned_count());
+    let mut spare = draft.room().saturating_sub(unowned);
+    for worker in draining {
+        spare = drain(draft, worker, spare);
+    }
+}
+
+/// Moves the shards of one worker into spare room and returns what is left of it.
+fn drain(draft: &mut Draft<'_>, worker: WorkerOrdinal, mut spare: u64) -> u64 {
+    let (state, group, session) = (draft.state, draft.group, draft.worker(worker).session);
+    // A worker without a stream cannot be asked, and it is about to resume or to expire.
+    let disconnected = draft.observed.disconnected.contains(&session);
+    for index in state.owned(session) {
+        let Some(shard) = group.shard(index) else {
+            continue;
+        };
+        if matches!(shard.state, ShardState::Revoking(_)) || draft.is_revoked(index) {
+            continue;
+        }
+        let next = if disconnected {
+            Err(Reason::OwnerDisconnected)
+        } else if draft.budget.left() == 0 {
+            Err(Reason::Throttled)
+        } else if spare == 0 {
+            Err(draft.no_room())
+        } else {
+            score::most_suitable(draft, index, shard, None)
+        };
+        match next {
+            Ok(next) => {
+                spare -= 1;
+                draft.revoke(index, Some(next), RevokeReason::Draining);
+            }
+            Err(reason) => draft.report.note(reason, index),
+        }
+    }
+    spare
+}

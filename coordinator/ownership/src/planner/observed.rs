@@ -1,0 +1,37 @@
+//! What the leader knows and the log does not: the planner's only input beside the state.
+
+use std::collections::BTreeSet;
+
+use crate::command::Tenure;
+use crate::ids::{Revision, SessionId, ShardIndex};
+
+/// What the leader knows about one group and the log does not: streams, running delays, deadlines.
+///
+/// What is named here but no longer so in the state is passed over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Ends (see [`crate::shard::TenureEnd::at`]) whose lock delay is running: their unclean shards
+    /// are granted to nobody.
+    pub lock_delays: BTreeSet<Revision>,
+    /// Ends whose restart grace is running: their shards wait for the worker that held them.
+    pub restart_graces: BTreeSet<Revision>,
+    /// Live sessions without a stream: they keep what they have, count in the shares, and are given
+    /// nothing. Would they not count, a blink of the network would move shards.
+    pub disconnected: BTreeSet<SessionId>,
+    /// Shards whose delay after a failed opening is running: not to be tried yet.
+    pub backing_off: BTreeSet<ShardIndex>,
+    /// Openings past their deadline: to be revoked.
+    pub opening_overdue: BTreeSet<Tenure>,
+    /// Why the rebalance phase must rest now, if it must.
+    pub rebalance_paused: Option<PauseReason>,
+}
+
+/// Why the rebalance phase rests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PauseReason {
+    /// Most workers of the group lost their streams at once: the network or the coordinator is the
+    /// likelier cause, and what looks idle now is about to return.
+    MassFailure,
+    /// The leader is new and has not heard from every worker yet.
+    NewLeader,
+}

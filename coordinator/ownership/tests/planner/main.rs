@@ -1,0 +1,12 @@
+//! What the planner promises, on states that commands have made.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
+
+mod cases;
+mod golden;
+mod properties;
+mod world;
