@@ -33,10 +33,12 @@ fn a_shard_with_a_store_and_a_checkpoint_fits_into_its_budget() {
     // After a restart no record shares a name with another: the counts of an `Arc`, and a long name.
     let name = 2 * size_of::<usize>() + 24 + ALLOCATION_BYTES;
     let stores = size_of::<StoreReady>() + ALLOCATION_BYTES + name;
-    // An unowned shard keeps the name of its last worker instead of an entry in the index of owners,
-    // whose nodes of eleven are at least half full.
-    let index = (2 * size_of::<ShardIndex>() + 8).max(name);
-    let total = size_of::<Shard>() + replicated + stores + index;
+    // An owned shard is in the index of its owner, and in one more while it is revoked. An unowned one
+    // is in the index of such, and keeps the name of its last worker. Nodes of eleven are at least
+    // half full.
+    let entry = 2 * size_of::<ShardIndex>() + 8;
+    let indices = (2 * entry).max(entry + name);
+    let total = size_of::<Shard>() + replicated + stores + indices;
     assert!(total <= BUDGET_BYTES, "a shard takes {total} bytes");
     // Failures are few; even so, one must not be kept in every shard that has none.
     assert!(size_of::<Option<Box<OpenFailure>>>() <= 8);
