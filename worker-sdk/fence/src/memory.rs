@@ -213,6 +213,10 @@ impl CheckpointStore for MemoryStore {
             .and_then(|entry| entry.checkpoint.clone()))
     }
 
+    async fn fence(&self, resource: &Resource) -> Result<Option<Fence>, CheckpointError> {
+        Ok(self.contents().entries.get(resource).map(|entry| entry.fence))
+    }
+
     async fn delete(&self, token: &FencingToken) -> Result<(), CheckpointError> {
         let mut contents = self.contents();
         let deleted = contents.delete(token);

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 
+use crate::admission::Fence;
 use crate::checkpoint::{Checkpoint, Write};
 use crate::error::CheckpointError;
 use crate::resource::Resource;
@@ -81,6 +82,21 @@ pub trait CheckpointStore: Send + Sync {
     ///
     /// [`CheckpointError::Corrupt`] or `Unavailable`.
     async fn read(&self, resource: &Resource) -> Result<Option<Checkpoint>, CheckpointError>;
+
+    /// Returns the fence, unfenced: it may be about to rise. `None` when there is none yet.
+    ///
+    /// With it an owner notices, before it seals, that the store was restored to an older state:
+    /// fences never fall, so one below an epoch that was once sealed has been lost.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Unsupported`] when the adapter cannot show its fences, as here;
+    /// [`CheckpointError::Corrupt`] or `Unavailable`.
+    async fn fence(&self, resource: &Resource) -> Result<Option<Fence>, CheckpointError> {
+        Err(CheckpointError::Unsupported {
+            source: format!("this store does not show the fence of {resource}").into(),
+        })
+    }
 
     /// Deletes the data, if the fence equals the token's epoch and owner. The fence stays, and so
     /// do the sequences used in this epoch.

@@ -1,0 +1,165 @@
+//! The stores attached to a worker, and the tasks that seal many shards in one call.
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use tenure_fence::{Checkpoint, CheckpointError, CheckpointStore, FencingToken};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Most shards in one call of [`CheckpointStore::seal_many`]: what the replicated store takes.
+const BATCH_MAX: usize = 1_000;
+
+/// Most calls to one store at a time. More than one, so that a single shard that is handed over does
+/// not wait behind a slow batch; few, because while they are busy the next batch grows.
+const FLIGHTS_MAX: usize = 4;
+
+/// Seals that wait for a batch. A claim beyond it waits until there is room.
+const WAITING_MAX: usize = 4 * BATCH_MAX;
+
+/// What a seal answers.
+type Sealed = Result<Option<Checkpoint>, CheckpointError>;
+
+/// One seal on its way into a batch.
+struct Request {
+    token: FencingToken,
+    answer: oneshot::Sender<Sealed>,
+}
+
+/// A store under the name by which handlers and the coordinator know it.
+pub(crate) struct AttachedStore {
+    /// The name.
+    pub(crate) name: String,
+    /// The store. Handles call it directly for everything but seals.
+    pub(crate) store: Arc<dyn CheckpointStore>,
+    seals: mpsc::Sender<Request>,
+}
+
+/// All stores of a worker. The first is the default one.
+pub(crate) struct Stores {
+    attached: Vec<AttachedStore>,
+}
+
+impl Stores {
+    /// Attaches stores and starts a sealing task for each on `tasks`; they end at `stop`.
+    pub(crate) fn attach(
+        stores: Vec<(String, Arc<dyn CheckpointStore>)>,
+        tasks: &mut JoinSet<()>,
+        stop: &CancellationToken,
+    ) -> Self {
+        let mut attached = Vec::with_capacity(stores.len());
+        for (name, store) in stores {
+            let (seals, requests) = mpsc::channel(WAITING_MAX);
+            let sealing = seal_in_batches(Arc::clone(&store), requests);
+            tasks.spawn(stop.clone().run_until_cancelled_owned(sealing).map_unit());
+            attached.push(AttachedStore { name, store, seals });
+        }
+        Self { attached }
+    }
+
+    /// Returns the stores, the default one first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &AttachedStore> {
+        self.attached.iter()
+    }
+
+    /// Returns how many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.attached.len()
+    }
+
+    /// Returns a store by its position.
+    pub(crate) fn at(&self, position: usize) -> Option<&AttachedStore> {
+        self.attached.get(position)
+    }
+
+    /// Returns the position of a store.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.attached
+            .iter()
+            .position(|attached| attached.name == name)
+    }
+
+    /// Returns the names, the default store's first.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.attached
+            .iter()
+            .map(|attached| attached.name.clone())
+            .collect()
+    }
+}
+
+impl AttachedStore {
+    /// Seals through the store's task, together with whatever else is to be sealed.
+    pub(crate) async fn seal(&self, token: FencingToken) -> Sealed {
+        let stopped = || CheckpointError::Unavailable {
+            source: "the worker has stopped".into(),
+        };
+        let (answer, answered) = oneshot::channel();
+        self.seals
+            .send(Request { token, answer })
+            .await
+            .map_err(|_| stopped())?;
+        answered.await.unwrap_or_else(|_| Err(stopped()))
+    }
+}
+
+/// Drops the output of a future.
+trait MapUnit: Future + Sized {
+    /// Returns the future without its output.
+    async fn map_unit(self) {
+        let _output = self.await;
+    }
+}
+
+impl<F: Future> MapUnit for F {}
+
+/// Collects seals while earlier ones are under way, and seals them in one call.
+async fn seal_in_batches(store: Arc<dyn CheckpointStore>, mut requests: mpsc::Receiver<Request>) {
+    let mut waiting: Vec<Request> = Vec::new();
+    let mut flights: FuturesUnordered<BoxFuture<'static, ()>> = FuturesUnordered::new();
+    let mut open = true;
+    loop {
+        let room = BATCH_MAX.saturating_sub(waiting.len());
+        tokio::select! {
+            received = requests.recv_many(&mut waiting, room), if open && room > 0 => {
+                open = received > 0;
+            }
+            Some(()) = flights.next(), if !flights.is_empty() => {}
+            else => return,
+        }
+        while flights.len() < FLIGHTS_MAX && !waiting.is_empty() {
+            let batch = next_batch(&mut waiting);
+            flights.push(Box::pin(seal_batch(Arc::clone(&store), batch)));
+        }
+    }
+}
+
+/// Takes the requests of one batch: each resource once, the rest stays for the next.
+fn next_batch(waiting: &mut Vec<Request>) -> Vec<Request> {
+    let mut resources = BTreeSet::new();
+    let (batch, rest) = mem::take(waiting)
+        .into_iter()
+        .partition(|request: &Request| resources.insert(request.token.resource.clone()));
+    *waiting = rest;
+    batch
+}
+
+async fn seal_batch(store: Arc<dyn CheckpointStore>, batch: Vec<Request>) {
+    let tokens: Vec<FencingToken> = batch.iter().map(|request| request.token.clone()).collect();
+    let mut answers = store.seal_many(&tokens).await.into_iter();
+    for request in batch {
+        // A store that answers too little has not said what became of the rest.
+        let answer = answers.next().unwrap_or_else(|| {
+            Err(CheckpointError::OutcomeUnknown {
+                source: "the store did not answer".into(),
+            })
+        });
+        // Whoever asked may have given up.
+        let _given_up = request.answer.send(answer);
+    }
+}
