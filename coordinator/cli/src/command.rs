@@ -1,0 +1,320 @@
+//! The arguments of the operator commands. The doc comments of this file are the help texts.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use tenure_fence::{FencingToken, ShardRef};
+use tenure_proto::v1;
+
+use crate::policy::Assignment;
+use crate::settings;
+
+/// The operator commands, for embedding in the commands of a binary.
+#[derive(Debug, Subcommand)]
+pub enum OperatorCommand {
+    /// Create, inspect, change and delete groups of shards
+    Group(Area<GroupCommand>),
+    /// Show who owns which shard
+    Shard(Area<ShardCommand>),
+    /// Show the workers of a group
+    Worker(Area<WorkerCommand>),
+    /// Print what happens in a group, one line for each event, until Ctrl-C
+    Watch(WatchArguments),
+    /// Ask whether a fencing token is current
+    Token(Area<TokenCommand>),
+    /// Make and change the coordinator cluster itself
+    Cluster(Area<ClusterCommand>),
+}
+
+impl OperatorCommand {
+    /// How to reach the coordinators, and how to print.
+    pub fn options(&self) -> &ClientOptions {
+        match self {
+            Self::Group(area) => &area.options,
+            Self::Shard(area) => &area.options,
+            Self::Worker(area) => &area.options,
+            Self::Watch(watch) => &watch.options,
+            Self::Token(area) => &area.options,
+            Self::Cluster(area) => &area.options,
+        }
+    }
+}
+
+/// Commands on one kind of thing.
+#[derive(Debug, Args)]
+pub struct Area<C: Subcommand> {
+    /// How to reach the coordinators.
+    #[command(flatten)]
+    pub options: ClientOptions,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: C,
+}
+
+/// Options of every operator command. Not of the whole binary: `serve` has a `--config` of its own.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Connection and output")]
+pub struct ClientOptions {
+    /// Coordinators to ask, with commas or repeated [env: TENURE_ADDRESSES] [default: 127.0.0.1:7400]
+    #[arg(
+        long = "address",
+        global = true,
+        value_name = "HOST:PORT",
+        value_delimiter = ','
+    )]
+    pub addresses: Vec<String>,
+    /// File with addresses and TLS files [default: ~/.config/tenure/cli.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// How long to try before giving up [default: 10s]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = settings::timeout)]
+    pub timeout: Option<Duration>,
+    /// Print JSON instead of tables; 64-bit numbers are strings
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Certificates (PEM) of the authorities to trust; turns TLS on
+    #[arg(long, global = true, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// Own certificate (PEM), if the coordinators ask for one
+    #[arg(long, global = true, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// Key (PEM) of the own certificate
+    #[arg(long, global = true, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Name to expect in the coordinators' certificates instead of the host asked
+    #[arg(long, global = true, value_name = "NAME")]
+    pub tls_server_name: Option<String>,
+}
+
+/// Commands on groups.
+#[derive(Debug, Subcommand)]
+pub enum GroupCommand {
+    /// Create a group
+    Create {
+        /// Name: 1 to 64 of a-z, 0-9, '.', '_', '-'
+        name: String,
+        /// Number of shards, 1 to 1,000,000; it cannot be changed later
+        #[arg(long)]
+        shards: u32,
+        /// Policy that differs from the default, such as ttl=10s; see `group set --help`
+        #[arg(value_name = "KEY=VALUE")]
+        policy: Vec<Assignment>,
+    },
+    /// List all groups
+    List,
+    /// Show a group with its policy
+    Show {
+        /// Name of the group
+        name: String,
+    },
+    /// Change a group's policy
+    #[command(after_help = crate::policy::HELP)]
+    Set {
+        /// Name of the group
+        name: String,
+        /// What to change, such as ttl=10s
+        #[arg(value_name = "KEY=VALUE", required = true)]
+        policy: Vec<Assignment>,
+        /// Change only if the policy is still the one set at this revision
+        #[arg(long, value_name = "REVISION")]
+        if_revision: Option<u64>,
+    },
+    /// Delete a group: its shards are revoked, its checkpoints are deleted, its epochs are kept
+    Delete {
+        /// Name of the group
+        name: String,
+    },
+}
+
+/// Commands on shards.
+#[derive(Debug, Subcommand)]
+pub enum ShardCommand {
+    /// List the shards of a group
+    List {
+        /// Name of the group
+        group: String,
+        /// Only the shards of this worker
+        #[arg(long)]
+        worker: Option<String>,
+        /// Only the shards in this phase
+        #[arg(long, value_enum)]
+        phase: Option<Phase>,
+    },
+    /// Show one shard
+    Show {
+        /// The shard, as group/index
+        #[arg(value_name = "GROUP/INDEX")]
+        shard: ShardRef,
+        /// Ask a majority of the coordinators instead of the first that answers
+        #[arg(long)]
+        linearizable: bool,
+    },
+    /// Find the shard of a key
+    Lookup {
+        /// Name of the group
+        group: String,
+        /// The key, taken as its UTF-8 bytes
+        key: String,
+    },
+}
+
+/// Commands on workers.
+#[derive(Debug, Subcommand)]
+pub enum WorkerCommand {
+    /// List the workers of a group
+    List {
+        /// Name of the group
+        group: String,
+    },
+}
+
+/// Arguments of `watch`.
+#[derive(Debug, Args)]
+pub struct WatchArguments {
+    /// How to reach the coordinators.
+    #[command(flatten)]
+    pub options: ClientOptions,
+    /// Name of the group
+    pub group: String,
+    /// Leave out the state at the start and print only what happens from now on
+    #[arg(long)]
+    pub from_now: bool,
+}
+
+/// Commands on tokens.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Ask a majority of the coordinators whether a token is current; exit status 6 if it is stale
+    Check {
+        /// The token as it is written in logs: shard/GROUP/INDEX@EPOCH:OWNER
+        token: FencingToken,
+    },
+}
+
+/// Commands on the coordinator cluster.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Make a new cluster of nodes that are running and empty; sent once, to one of them
+    Init {
+        /// One of its first nodes; repeated for each
+        #[arg(long = "node", value_name = NODE_FORM, required = true)]
+        nodes: Vec<NodeArgument>,
+    },
+    /// Show the cluster as the node asked sees it
+    Status,
+    /// Add a node that is running and empty: it catches up, then votes
+    Add {
+        /// The node
+        #[arg(long, value_name = NODE_FORM)]
+        node: NodeArgument,
+    },
+    /// Remove a node; its id can never be used again
+    Remove {
+        /// Id of the node
+        id: u64,
+    },
+    /// Hand leadership to another node
+    TransferLeader {
+        /// Id of the node that is to lead
+        to: u64,
+    },
+}
+
+/// What a shard is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Phase {
+    /// Nobody owns it
+    Unowned,
+    /// Granted; the owner does not serve yet
+    Opening,
+    /// The owner serves
+    Serving,
+    /// The owner was asked to give it back
+    Revoking,
+}
+
+impl From<Phase> for v1::ShardPhase {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Unowned => Self::Unowned,
+            Phase::Opening => Self::Opening,
+            Phase::Serving => Self::Serving,
+            Phase::Revoking => Self::Revoking,
+        }
+    }
+}
+
+const NODE_FORM: &str = "id=N,peer=HOST:PORT,client=HOST:PORT[,http=HOST:PORT]";
+
+/// A node of the cluster, written `id=1,peer=HOST:PORT,client=HOST:PORT,http=HOST:PORT`; `http` may be
+/// left out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeArgument(pub v1::Node);
+
+impl FromStr for NodeArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut node = v1::Node::default();
+        for part in text.split(',') {
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("{part:?} is not key=value; a node is {NODE_FORM}"))?;
+            let address = match key {
+                "id" => {
+                    node.id =
+                        value.parse().ok().filter(|id| *id > 0).ok_or_else(|| {
+                            format!("id is {value:?}, it must be a number from 1")
+                        })?;
+                    continue;
+                }
+                "peer" => &mut node.peer_address,
+                "client" => &mut node.client_address,
+                "http" => &mut node.http_address,
+                other => return Err(format!("{other:?} is unknown; a node is {NODE_FORM}")),
+            };
+            *address = settings::address(value).map_err(|error| format!("{key}: {error}"))?;
+        }
+        if node.id == 0 || node.peer_address.is_empty() || node.client_address.is_empty() {
+            return Err(format!(
+                "id, peer and client are needed; a node is {NODE_FORM}"
+            ));
+        }
+        Ok(Self(node))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_read_from_its_parts_in_any_order() {
+        let node: NodeArgument = "client=h:7400,id=3,peer=h:7401,http=h:7402"
+            .parse()
+            .unwrap();
+        assert_eq!((node.0.id, node.0.client_address.as_str()), (3, "h:7400"));
+        assert_eq!(
+            (node.0.peer_address.as_str(), node.0.http_address.as_str()),
+            ("h:7401", "h:7402")
+        );
+        let node: NodeArgument = "id=1,peer=[::1]:7401,client=[::1]:7400".parse().unwrap();
+        assert!(node.0.http_address.is_empty());
+    }
+
+    #[test]
+    fn a_wrong_node_is_refused_with_the_part_that_is_wrong() {
+        for (text, expected) in [
+            ("1", "\"1\" is not key=value"),
+            ("id=0,peer=h:1,client=h:2", "id is \"0\""),
+            ("id=1,peer=h,client=h:2", "peer: \"h\" is not host:port"),
+            ("id=1,peer=h:1,clients=h:2", "\"clients\" is unknown"),
+            ("id=1,peer=h:1", "id, peer and client are needed"),
+        ] {
+            let error = text.parse::<NodeArgument>().unwrap_err();
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+    }
+}

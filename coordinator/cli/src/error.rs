@@ -1,0 +1,196 @@
+//! How a command can fail, one variant for each exit status.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tenure_proto::reason;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+/// Exit statuses. They are documented in `docs/cli.md` and never change their meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Something else went wrong.
+    Error = 1,
+    /// The arguments, the settings or a value in them are wrong. The same number that clap uses.
+    Usage = 2,
+    /// What was named does not exist.
+    NotFound = 3,
+    /// The coordinator refused the command; nothing changed.
+    Refused = 4,
+    /// No coordinator, no leader or no majority answered in time; nothing changed.
+    Unavailable = 5,
+    /// The token that was checked is stale.
+    Stale = 6,
+    /// The change was sent and its outcome is not known.
+    OutcomeUnknown = 7,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command failed. The text is one line that says what to do where that is not plain.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The output could not be written, or the program could not start its runtime.
+    #[error("{0}")]
+    Output(#[source] io::Error),
+    /// A coordinator answered with something that this command does not expect.
+    #[error("{message}")]
+    Failed {
+        /// What it answered.
+        message: String,
+    },
+    /// The arguments, the settings or a value in them are wrong.
+    #[error("{message}")]
+    Usage {
+        /// What is wrong, with the name of the field and what is allowed.
+        message: String,
+    },
+    /// What was named does not exist.
+    #[error("{message}")]
+    NotFound {
+        /// What is missing.
+        message: String,
+    },
+    /// The coordinator refused the command; nothing changed.
+    #[error("{message}")]
+    Refused {
+        /// Why, and what to do.
+        message: String,
+    },
+    /// Nobody who could answer did so in time; nothing changed.
+    #[error("{message}")]
+    Unavailable {
+        /// Who was asked and what went wrong last.
+        message: String,
+    },
+    /// The token is not current.
+    #[error("the token is stale: {reason}")]
+    Stale {
+        /// Why, in the coordinator's words.
+        reason: String,
+    },
+    /// The change was sent and no answer came: it may have happened, or may still happen.
+    #[error("{message}; it may have happened or may still happen: look before you repeat it")]
+    OutcomeUnknown {
+        /// What went wrong.
+        message: String,
+    },
+}
+
+impl CliError {
+    /// The exit status that goes with the error.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Output(_) | Self::Failed { .. } => Exit::Error,
+            Self::Usage { .. } => Exit::Usage,
+            Self::NotFound { .. } => Exit::NotFound,
+            Self::Refused { .. } => Exit::Refused,
+            Self::Unavailable { .. } => Exit::Unavailable,
+            Self::Stale { .. } => Exit::Stale,
+            Self::OutcomeUnknown { .. } => Exit::OutcomeUnknown,
+        }
+    }
+
+    /// Reads the final answer of a coordinator.
+    pub(crate) fn from_status(status: &Status) -> Self {
+        let message = one_line(status);
+        match status.code() {
+            Code::InvalidArgument | Code::OutOfRange => Self::Usage { message },
+            Code::NotFound => Self::NotFound { message },
+            Code::AlreadyExists
+            | Code::FailedPrecondition
+            | Code::Aborted
+            | Code::ResourceExhausted
+            | Code::PermissionDenied
+            | Code::Unauthenticated => Self::Refused { message },
+            Code::Unavailable => Self::Unavailable { message },
+            Code::DeadlineExceeded => Self::OutcomeUnknown { message },
+            Code::Unimplemented => Self::Failed {
+                message:
+                    "the coordinator does not know this command: it is older than this program"
+                        .to_owned(),
+            },
+            _ => Self::Failed { message },
+        }
+    }
+
+    pub(crate) fn incomplete(what: &str) -> Self {
+        Self::Failed {
+            message: format!("the coordinator's answer lacks {what}"),
+        }
+    }
+}
+
+/// The reason that an error of a coordinator carries; empty for other errors.
+pub(crate) fn reason(status: &Status) -> String {
+    status
+        .get_details_error_info()
+        .filter(|info| info.domain == reason::DOMAIN)
+        .map_or_else(String::new, |info| info.reason)
+}
+
+/// An error of a coordinator as one line: what it says, and what to do about it.
+fn one_line(status: &Status) -> String {
+    let violations = status
+        .get_details_bad_request()
+        .map_or_else(Vec::new, |bad_request| {
+            let violations = bad_request.field_violations;
+            violations
+                .iter()
+                .map(|part| format!("{}: {}", part.field, part.description))
+                .collect()
+        });
+    let mut text = if violations.is_empty() {
+        status.message().replace('\n', " ")
+    } else {
+        violations.join("; ").replace('\n', " ")
+    };
+    if text.is_empty() {
+        text = format!("{:?} without a message", status.code());
+    }
+    if let Some(advice) = advice(&reason(status)) {
+        text = format!("{text}: {advice}");
+    }
+    let delay = status
+        .get_details_retry_info()
+        .and_then(|info| info.retry_delay);
+    match delay {
+        Some(delay) if delay > Duration::ZERO => {
+            format!(
+                "{text} (try again in {})",
+                humantime::format_duration(delay)
+            )
+        }
+        _ => text,
+    }
+}
+
+/// What to do about a refusal, where its message does not say it already.
+fn advice(reason: &str) -> Option<&'static str> {
+    let advice = match reason {
+        "GROUP_NOT_FOUND" => "`tenure group list` shows the groups there are",
+        "GROUP_EXISTS" => "`tenure group show` shows it, `tenure group set` changes its policy",
+        "GROUP_DELETING" => "wait until `tenure group list` does not show it any more",
+        "POLICY_CHANGED" => "look at it with `tenure group show` and decide again",
+        "NOT_INITIALIZED" => "`tenure cluster init` makes a cluster of new nodes",
+        "ALREADY_INITIALIZED" => {
+            "`tenure cluster status` shows it, `tenure cluster add` adds a node"
+        }
+        "NODE_EXISTS" => "`tenure cluster status` shows the nodes there are",
+        "NODE_NOT_FOUND" => "`tenure cluster status` shows the nodes there are",
+        "NODE_NOT_EMPTY" => "empty its data folder, or name the right node",
+        "NODE_NOT_VOTER" => "wait until `tenure cluster status` shows it as a voter",
+        "NODE_ID_USED" => "give the node an id that no node ever had",
+        "MEMBERSHIP_CHANGING" => "wait for the other change, then repeat the command",
+        "LAST_VOTER" => "add another node first",
+        _ => return None,
+    };
+    Some(advice)
+}

@@ -1,0 +1,289 @@
+//! `tenure group`.
+
+use serde::Serialize;
+use tenure_proto::v1;
+use tenure_proto::v1::admin_service_client::AdminServiceClient;
+
+use crate::command::GroupCommand;
+use crate::connection::{Connection, Intent};
+use crate::console::{Column, Console};
+use crate::error::CliError;
+use crate::policy::{self, Assignment, PolicyView};
+use crate::text::{self, Wide};
+
+const PAGE: u32 = 1_000;
+
+pub(crate) async fn run(
+    command: &GroupCommand,
+    connection: &Connection,
+    console: &mut Console<'_>,
+) -> Result<(), CliError> {
+    match command {
+        GroupCommand::Create {
+            name,
+            shards,
+            policy,
+        } => create(connection, console, name, *shards, policy).await,
+        GroupCommand::List => list(connection, console).await,
+        GroupCommand::Show { name } => show(connection, console, name).await,
+        GroupCommand::Set {
+            name,
+            policy,
+            if_revision,
+        } => set(connection, console, name, policy, if_revision.unwrap_or(0)).await,
+        GroupCommand::Delete { name } => delete(connection, console, name).await,
+    }
+}
+
+async fn create(
+    connection: &Connection,
+    console: &mut Console<'_>,
+    name: &str,
+    shards: u32,
+    assignments: &[Assignment],
+) -> Result<(), CliError> {
+    let (policy, mask) =
+        policy::combine(assignments).map_err(|message| CliError::Usage { message })?;
+    let request = v1::CreateGroupRequest {
+        name: name.to_owned(),
+        shard_count: shards,
+        policy: Some(policy),
+        policy_mask: Some(mask),
+    };
+    let answer = connection
+        .call(Intent::Change, request, |channel, request| async move {
+            AdminServiceClient::new(channel).create_group(request).await
+        })
+        .await?;
+    if console.json() {
+        let group = answer
+            .group
+            .as_ref()
+            .ok_or_else(|| CliError::incomplete("the group"))?;
+        return console.document(&One {
+            group: group.into(),
+            revision: Wide(answer.revision),
+        });
+    }
+    let revision = answer.revision;
+    console.note(format_args!(
+        "group {name} created with {shards} shards at revision {revision}"
+    ))
+}
+
+async fn list(connection: &Connection, console: &mut Console<'_>) -> Result<(), CliError> {
+    let mut groups = Vec::new();
+    let mut after = String::new();
+    // The oldest page: all that is shown is at least this new.
+    let mut revision = u64::MAX;
+    loop {
+        let request = v1::ListGroupsRequest {
+            after,
+            page_size: PAGE,
+        };
+        let page = connection
+            .call(Intent::Read, request, |channel, request| async move {
+                AdminServiceClient::new(channel).list_groups(request).await
+            })
+            .await?;
+        revision = revision.min(page.revision);
+        groups.extend(page.groups);
+        after = page.next;
+        if after.is_empty() {
+            break;
+        }
+    }
+    if console.json() {
+        let groups = groups.iter().map(GroupView::from).collect();
+        return console.document(&Many {
+            groups,
+            revision: Wide(revision),
+        });
+    }
+    let columns = [
+        Column::Text("NAME"),
+        Column::Number("SHARDS"),
+        Column::Number("SERVING"),
+        Column::Number("OPENING"),
+        Column::Number("REVOKING"),
+        Column::Number("UNOWNED"),
+        Column::Number("WORKERS"),
+        Column::Text("STATE"),
+    ];
+    console.table(&columns, groups.iter().map(row).collect())
+}
+
+fn row(group: &v1::Group) -> Vec<String> {
+    let numbers = [
+        group.shard_count,
+        group.serving,
+        group.opening,
+        group.revoking,
+        group.unowned,
+        group.workers,
+    ];
+    let mut row = vec![group.name.clone()];
+    row.extend(numbers.iter().map(u32::to_string));
+    row.push(state(group).to_owned());
+    row
+}
+
+fn state(group: &v1::Group) -> &'static str {
+    if group.deleting { "deleting" } else { "active" }
+}
+
+async fn show(
+    connection: &Connection,
+    console: &mut Console<'_>,
+    name: &str,
+) -> Result<(), CliError> {
+    let request = v1::GetGroupRequest {
+        name: name.to_owned(),
+    };
+    let answer = connection
+        .call(Intent::Read, request, |channel, request| async move {
+            AdminServiceClient::new(channel).get_group(request).await
+        })
+        .await?;
+    let group = answer
+        .group
+        .as_ref()
+        .ok_or_else(|| CliError::incomplete("the group"))?;
+    if console.json() {
+        return console.document(&One {
+            group: group.into(),
+            revision: Wide(answer.revision),
+        });
+    }
+    let mut rows = vec![
+        ("name", group.name.clone()),
+        ("state", state(group).to_owned()),
+        ("shards", group.shard_count.to_string()),
+        ("serving", group.serving.to_string()),
+        ("opening", group.opening.to_string()),
+        ("revoking", group.revoking.to_string()),
+        ("unowned", group.unowned.to_string()),
+        ("workers", group.workers.to_string()),
+        ("checkpoints", text::bytes(group.checkpoint_bytes)),
+        ("policy_revision", group.policy_revision.to_string()),
+    ];
+    rows.extend(policy::details(&group.policy.unwrap_or_default()));
+    console.details(rows)
+}
+
+async fn set(
+    connection: &Connection,
+    console: &mut Console<'_>,
+    name: &str,
+    assignments: &[Assignment],
+    seen_revision: u64,
+) -> Result<(), CliError> {
+    let (policy, mask) =
+        policy::combine(assignments).map_err(|message| CliError::Usage { message })?;
+    let request = v1::SetPolicyRequest {
+        group: name.to_owned(),
+        policy: Some(policy),
+        policy_mask: Some(mask),
+        seen_revision,
+    };
+    let answer = connection
+        .call(Intent::Change, request, |channel, request| async move {
+            AdminServiceClient::new(channel).set_policy(request).await
+        })
+        .await?;
+    let policy = answer.policy.unwrap_or_default();
+    if console.json() {
+        let view = Set {
+            policy: (&policy).into(),
+            revision: Wide(answer.revision),
+        };
+        return console.document(&view);
+    }
+    console.note(format_args!(
+        "policy of {name} set at revision {}",
+        answer.revision
+    ))?;
+    console.details(policy::details(&policy))
+}
+
+async fn delete(
+    connection: &Connection,
+    console: &mut Console<'_>,
+    name: &str,
+) -> Result<(), CliError> {
+    let request = v1::DeleteGroupRequest {
+        name: name.to_owned(),
+    };
+    let answer = connection
+        .call(Intent::Change, request, |channel, request| async move {
+            AdminServiceClient::new(channel).delete_group(request).await
+        })
+        .await?;
+    let revision = answer.revision;
+    if console.json() {
+        return console.document(&Changed {
+            revision: Wide(revision),
+        });
+    }
+    console.note(format_args!(
+        "group {name} is being deleted since revision {revision}; it is gone when its workers \
+         have released their shards"
+    ))
+}
+
+/// A change that has nothing to show but its revision.
+#[derive(Serialize)]
+pub(crate) struct Changed {
+    pub(crate) revision: Wide,
+}
+
+#[derive(Serialize)]
+struct One {
+    group: GroupView,
+    revision: Wide,
+}
+
+#[derive(Serialize)]
+struct Many {
+    groups: Vec<GroupView>,
+    revision: Wide,
+}
+
+#[derive(Serialize)]
+struct Set {
+    policy: PolicyView,
+    revision: Wide,
+}
+
+#[derive(Serialize)]
+struct GroupView {
+    name: String,
+    state: &'static str,
+    shard_count: u32,
+    serving: u32,
+    opening: u32,
+    revoking: u32,
+    unowned: u32,
+    workers: u32,
+    checkpoint_bytes: Wide,
+    policy_revision: Wide,
+    policy: PolicyView,
+}
+
+impl From<&v1::Group> for GroupView {
+    fn from(group: &v1::Group) -> Self {
+        Self {
+            name: group.name.clone(),
+            state: state(group),
+            shard_count: group.shard_count,
+            serving: group.serving,
+            opening: group.opening,
+            revoking: group.revoking,
+            unowned: group.unowned,
+            workers: group.workers,
+            checkpoint_bytes: Wide(group.checkpoint_bytes),
+            policy_revision: Wide(group.policy_revision),
+            policy: (&group.policy.unwrap_or_default()).into(),
+        }
+    }
+}

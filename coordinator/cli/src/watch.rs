@@ -1,0 +1,378 @@
+//! `tenure watch`: every event of a group, one line each.
+//!
+//! The cursor of the last line printed is where the next stream goes on, so a broken stream leaves no
+//! gap and repeats nothing. Where that is not possible any more, the coordinator says so, the command
+//! passes it on, and starts again from the state.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use serde::Serialize;
+use tenure_proto::v1;
+use tenure_proto::v1::event::Event as Fact;
+use tenure_proto::v1::ownership_service_client::OwnershipServiceClient;
+use tenure_proto::v1::watch_response::Message;
+
+use crate::command::WatchArguments;
+use crate::connection::{Connection, Intent};
+use crate::console::Console;
+use crate::error::CliError;
+use crate::text::{self, Wide};
+
+/// Largest message taken: a part of the state with tens of thousands of shards.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// A stream that breaks at once again is opened at this pace.
+const REOPEN_PAUSE: Duration = Duration::from_millis(200);
+
+/// How a stream came to its end.
+enum End {
+    /// The group is gone.
+    Removed,
+    /// The coordinator wants the watcher to start again from the state.
+    Resync,
+    /// The connection broke or the node stopped.
+    Broken(String),
+}
+
+pub(crate) async fn run(
+    arguments: &WatchArguments,
+    connection: &Connection,
+    console: &mut Console<'_>,
+    interrupted: impl Future<Output = ()>,
+) -> Result<(), CliError> {
+    let mut watch = Watch {
+        group: &arguments.group,
+        from_now: arguments.from_now,
+        ..Watch::default()
+    };
+    tokio::select! {
+        outcome = watch.follow(connection, console) => outcome,
+        () = interrupted => Ok(()),
+    }
+}
+
+#[derive(Default)]
+struct Watch<'a> {
+    group: &'a str,
+    from_now: bool,
+    /// Cursor of the last thing printed; `None` before the state is complete.
+    after: Option<v1::Cursor>,
+    /// Names of the live sessions, for lines that people can read.
+    names: BTreeMap<u64, String>,
+}
+
+impl Watch<'_> {
+    async fn follow(
+        &mut self,
+        connection: &Connection,
+        console: &mut Console<'_>,
+    ) -> Result<(), CliError> {
+        loop {
+            let request = v1::WatchRequest {
+                group: self.group.to_owned(),
+                after: self.after,
+            };
+            let mut stream = connection
+                .call(Intent::Subscribe, request, |channel, request| async move {
+                    OwnershipServiceClient::new(channel)
+                        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                        .watch(request)
+                        .await
+                })
+                .await?;
+            match self.print_stream(&mut stream, console).await? {
+                End::Removed => return console.note(format_args!("group {} is gone", self.group)),
+                End::Resync => self.resync(console)?,
+                End::Broken(cause) => {
+                    console.note(format_args!("the stream broke ({cause}): {}", self.place()))?;
+                    tokio::time::sleep(REOPEN_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn print_stream(
+        &mut self,
+        stream: &mut tonic::Streaming<v1::WatchResponse>,
+        console: &mut Console<'_>,
+    ) -> Result<End, CliError> {
+        loop {
+            let message = match stream.message().await {
+                Ok(Some(response)) => response.message,
+                Ok(None) => return Ok(End::Broken("the node ended it".to_owned())),
+                // The node says by a code of its own what cannot be helped by asking again.
+                Err(status) => match CliError::from_status(&status) {
+                    error @ (CliError::NotFound { .. }
+                    | CliError::Refused { .. }
+                    | CliError::Usage { .. }) => return Err(error),
+                    other => return Ok(End::Broken(other.to_string())),
+                },
+            };
+            match message {
+                Some(Message::State(part)) => self.state(part, console)?,
+                Some(Message::Events(batch)) => {
+                    let removed = self.events(batch, console)?;
+                    if removed {
+                        return Ok(End::Removed);
+                    }
+                }
+                Some(Message::Progress(cursor)) => self.after = Some(cursor),
+                Some(Message::Resync(_)) => return Ok(End::Resync),
+                // A kind of message that is newer than this build; the cursors tell what it was about.
+                None => {}
+            }
+        }
+    }
+
+    fn place(&self) -> String {
+        match &self.after {
+            Some(cursor) => format!("going on after {}.{}", cursor.revision, cursor.ordinal),
+            None => "starting again".to_owned(),
+        }
+    }
+
+    fn resync(&mut self, console: &mut Console<'_>) -> Result<(), CliError> {
+        let after = self.after.take();
+        let at = after.map_or_else(String::new, |at| {
+            format!(" after {}.{}", at.revision, at.ordinal)
+        });
+        console.note(format_args!(
+            "resync: events{at} are not kept any more, so some are missing here; \
+             starting again from the state"
+        ))?;
+        self.names.clear();
+        // What is printed from here on must show what was missed.
+        self.from_now = false;
+        if console.json() {
+            return console.json_line(&Line {
+                kind: "resync",
+                ..Line::default()
+            });
+        }
+        Ok(())
+    }
+
+    fn state(&mut self, part: v1::WatchState, console: &mut Console<'_>) -> Result<(), CliError> {
+        for worker in part.workers {
+            self.names.insert(worker.session, worker.worker);
+        }
+        if !self.from_now {
+            for shard in part.shards {
+                let line = Line {
+                    shard: Some(shard.index),
+                    phase: Some(text::phase(shard.phase)),
+                    ..self
+                        .line(part.at, "state")
+                        .tenure(shard.epoch, shard.owner, &self.names)
+                };
+                print(&line, console)?;
+            }
+            console.flush()?;
+        }
+        // Before the last part a broken stream must start the state again.
+        if part.last {
+            self.after = part.at;
+        }
+        Ok(())
+    }
+
+    /// Prints the events of one message. Returns whether the group is gone.
+    fn events(
+        &mut self,
+        batch: v1::WatchEvents,
+        console: &mut Console<'_>,
+    ) -> Result<bool, CliError> {
+        let mut removed = false;
+        let mut ended = Vec::new();
+        for event in batch.events {
+            let cursor = event.cursor;
+            let Some(fact) = event.event else {
+                console.note("an event of a kind that this program is too old for was left out")?;
+                continue;
+            };
+            removed |= is_removal(&fact);
+            if let Fact::Registered(registered) = &fact {
+                self.names
+                    .insert(registered.session, registered.worker.clone());
+            }
+            print(&self.line_of(cursor, &fact), console)?;
+            if let Fact::SessionEnded(event) = &fact {
+                ended.push(event.session);
+            }
+            self.after = cursor.or(self.after);
+        }
+        // The ends of its tenures follow the end of a session, and shall name the worker.
+        for session in ended {
+            self.names.remove(&session);
+        }
+        self.after = batch.at.or(self.after);
+        console.flush()?;
+        Ok(removed)
+    }
+
+    fn line(&self, cursor: Option<v1::Cursor>, kind: &'static str) -> Line {
+        let cursor = cursor.unwrap_or_default();
+        let cursor = CursorView {
+            revision: Wide(cursor.revision),
+            ordinal: cursor.ordinal,
+        };
+        Line {
+            cursor: Some(cursor),
+            kind,
+            ..Line::default()
+        }
+    }
+
+    fn line_of(&self, cursor: Option<v1::Cursor>, fact: &Fact) -> Line {
+        let names = &self.names;
+        let line = |kind| self.line(cursor, kind);
+        match fact {
+            Fact::Registered(event) => Line {
+                session: Some(Wide(event.session)),
+                worker: Some(event.worker.clone()),
+                address: Some(event.address.clone()).filter(|address| !address.is_empty()),
+                ..line("registered")
+            },
+            Fact::SessionEnded(event) => Line {
+                session: Some(Wide(event.session)),
+                worker: Some(event.worker.clone()),
+                cause: Some(text::session_end(event.end)),
+                ..line("session-ended")
+            },
+            Fact::Granted(event) => Line {
+                shard: Some(event.shard),
+                ..line("granted")
+            }
+            .tenure(event.epoch, event.owner, names),
+            Fact::Serving(event) => Line {
+                shard: Some(event.shard),
+                ..line("serving")
+            }
+            .tenure(event.epoch, event.owner, names),
+            Fact::Revoking(event) => Line {
+                shard: Some(event.shard),
+                cause: Some(text::revoke_reason(event.reason)),
+                next_session: Some(Wide(event.next)).filter(|next| next.0 > 0),
+                next_worker: names.get(&event.next).cloned(),
+                ..line("revoking")
+            }
+            .tenure(event.epoch, event.owner, names),
+            Fact::TenureEnded(event) => Line {
+                shard: Some(event.shard),
+                cause: Some(text::end_cause(event.cause)),
+                detail: Some(event.detail.clone()).filter(|detail| !detail.is_empty()),
+                ..line("tenure-ended")
+            }
+            .tenure(event.epoch, event.owner, names),
+            Fact::FloorRaised(event) => Line {
+                shard: Some(event.shard),
+                floor: Some(Wide(event.floor)),
+                ..line("floor-raised")
+            },
+            Fact::GroupChanged(event) => Line {
+                cause: Some(text::group_change(event.change)),
+                ..line("group-changed")
+            },
+            Fact::WorkerModeSet(event) => Line {
+                worker: Some(event.worker.clone()),
+                mode: Some(text::worker_mode(event.mode)),
+                ..line("worker-mode-set")
+            },
+        }
+    }
+}
+
+fn is_removal(fact: &Fact) -> bool {
+    matches!(fact, Fact::GroupChanged(event) if event.change() == v1::GroupChange::Removed)
+}
+
+fn print(line: &Line, console: &mut Console<'_>) -> Result<(), CliError> {
+    if console.json() {
+        return console.json_line(line);
+    }
+    console.line(&line.for_people())
+}
+
+/// One line of output: an event, or one shard of the state. A field that does not belong to the kind
+/// of event is left out.
+#[derive(Default, Serialize)]
+struct Line {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<CursorView>,
+    #[serde(rename = "event")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shard: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phase: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<Wide>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<Wide>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_worker: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_session: Option<Wide>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    floor: Option<Wide>,
+}
+
+#[derive(Serialize)]
+struct CursorView {
+    revision: Wide,
+    ordinal: u32,
+}
+
+impl Line {
+    fn tenure(mut self, epoch: u64, owner: u64, names: &BTreeMap<u64, String>) -> Self {
+        self.epoch = Some(Wide(epoch)).filter(|epoch| epoch.0 > 0);
+        self.session = Some(Wide(owner)).filter(|session| session.0 > 0);
+        self.worker = names.get(&owner).cloned();
+        self
+    }
+
+    /// `1024.3  granted  shard=7 epoch=42 worker=w1 session=917`: what the words mean stands beside them.
+    fn for_people(&self) -> String {
+        let cursor = self.cursor.as_ref().map_or_else(String::new, |cursor| {
+            format!("{}.{}", cursor.revision.0, cursor.ordinal)
+        });
+        let wide = |number: &Option<Wide>| number.map(|number| number.0.to_string());
+        let parts = [
+            ("shard", self.shard.map(|shard| shard.to_string())),
+            ("phase", self.phase.clone()),
+            ("epoch", wide(&self.epoch)),
+            ("worker", self.worker.clone()),
+            ("session", wide(&self.session)),
+            ("address", self.address.clone()),
+            ("mode", self.mode.clone()),
+            ("cause", self.cause.clone()),
+            (
+                "detail",
+                self.detail.as_ref().map(|detail| format!("{detail:?}")),
+            ),
+            (
+                "next",
+                self.next_worker
+                    .clone()
+                    .or_else(|| wide(&self.next_session)),
+            ),
+            ("floor", wide(&self.floor)),
+        ];
+        let parts: Vec<_> = parts
+            .into_iter()
+            .filter_map(|(name, value)| value.map(|value| format!("{name}={value}")))
+            .collect();
+        format!("{cursor:<12}  {:<15}  {}", self.kind, parts.join(" "))
+    }
+}
