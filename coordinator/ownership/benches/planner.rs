@@ -36,8 +36,14 @@ fn main() {
     let workers: u32 = sizes.next().map_or(10_000, |size| size.parse().unwrap());
     println!("{shards} shards, {workers} workers, slowest of {RUNS}");
 
-    let mut world = World::new(shards);
+    let mut world = World::new(shards, 1_100);
     let sessions: Vec<SessionId> = (0..workers).map(|number| world.join(number)).collect();
+    let away = Observed {
+        disconnected: sessions.iter().copied().collect(),
+        ..Observed::default()
+    };
+    let plan = world.measure_with("nobody has a stream", &away);
+    assert!(plan.is_empty());
     let plan = world.measure("from nothing");
     world.carry_out(plan);
     sessions.iter().for_each(|session| world.ready(*session));
@@ -61,6 +67,18 @@ fn main() {
     world.drain(1);
     let plan = world.measure("one worker drained");
     assert!(!plan.revokes.is_empty());
+
+    world.apply(Command::Expire(
+        sessions.into_iter().skip(2).step_by(2).collect(),
+    ));
+    world.measure("half of them lost");
+
+    // The tightest policy: every worker is full to the last shard.
+    let mut world = World::new(shards, 1_000);
+    for number in 0..workers {
+        world.join(number);
+    }
+    world.measure("nothing, factor 1.0");
 }
 
 struct World {
@@ -69,7 +87,7 @@ struct World {
 }
 
 impl World {
-    fn new(shards: u32) -> Self {
+    fn new(shards: u32, load_factor_permille: u32) -> Self {
         let mut world = Self {
             state: State::new(),
             group: GroupId(2),
@@ -78,7 +96,10 @@ impl World {
         world.apply(Command::CreateGroup(CreateGroup {
             name: "bench".try_into().unwrap(),
             shard_count: shards,
-            policy: Policy::default(),
+            policy: Policy {
+                load_factor_permille,
+                ..Policy::default()
+            },
         }));
         world
     }
@@ -137,12 +158,15 @@ impl World {
     }
 
     fn measure(&self, what: &str) -> Plan {
-        let observed = Observed::default();
+        self.measure_with(what, &Observed::default())
+    }
+
+    fn measure_with(&self, what: &str, observed: &Observed) -> Plan {
         let mut slowest = Duration::ZERO;
         let mut latest = None;
         for _ in 0..RUNS {
             let start = time_on_cpu();
-            latest = Some(planner::plan(&self.state, self.group, &observed));
+            latest = Some(planner::plan(&self.state, self.group, observed));
             slowest = slowest.max(time_on_cpu() - start);
         }
         let plan = latest.unwrap();

@@ -114,6 +114,11 @@ impl Group {
         u32::try_from(self.unowned.len()).unwrap_or(u32::MAX)
     }
 
+    /// How many shards are being revoked.
+    pub fn revoking_count(&self) -> u32 {
+        u32::try_from(self.revoking.len()).unwrap_or(u32::MAX)
+    }
+
     /// The shards that are being revoked, in order. Costs what it yields, not what the group has.
     pub fn revoking(&self) -> impl Iterator<Item = (ShardIndex, &Revocation)> {
         self.revoking

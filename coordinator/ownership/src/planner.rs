@@ -19,6 +19,7 @@
 //! What it is not for: load by measured use, placement by label, and anything that needs the time.
 //! Delays and deadlines are kept by the leader and handed in as [`Observed`].
 
+mod candidate;
 mod draft;
 mod evacuate;
 mod observed;

@@ -8,71 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::command::{Grant, Revoke};
 use crate::group::{Group, GroupPhase};
-use crate::ids::{GroupId, SessionId, ShardIndex, WorkerName};
+use crate::ids::{GroupId, SessionId, ShardIndex};
+use crate::planner::candidate::{Candidate, Standing, WorkerOrdinal, candidates};
 use crate::planner::observed::Observed;
 use crate::planner::proposal::Plan;
 use crate::planner::report::{Reason, Report};
 use crate::planner::ring::{Member, Ring};
-use crate::planner::share::{Level, Share};
+use crate::planner::share::Level;
 use crate::planner::throttle::Budget;
-use crate::session::WorkerMode;
 use crate::shard::{Revocation, RevokeReason, Shard};
 use crate::state::State;
-
-/// Position of a worker among the registered workers of the group, in order of name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct WorkerOrdinal(pub(super) u32);
-
-/// What the planner may do with a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Takes shards.
-    Open,
-    /// Has no stream: keeps its shards, counts in the shares, is given nothing.
-    Disconnected,
-    /// Is to be emptied.
-    Draining,
-}
-
-/// A registered worker.
-pub(super) struct Candidate<'a> {
-    pub(super) name: &'a WorkerName,
-    pub(super) session: SessionId,
-    pub(super) weight: u32,
-    pub(super) standing: Standing,
-    /// Zero for a draining worker.
-    pub(super) share: Share,
-    /// Shards it will have: those it owns and is not asked to give up, those on their way to it, and
-    /// those of this plan.
-    pub(super) load: u32,
-}
-
-impl Candidate<'_> {
-    pub(super) fn level(&self) -> Level {
-        Level::new(self.load, self.weight)
-    }
-
-    /// Whether it may be given one more shard.
-    pub(super) fn has_room(&self) -> bool {
-        self.room() > 0
-    }
-
-    /// How many more shards it may be given.
-    pub(super) fn room(&self) -> u32 {
-        match self.standing {
-            Standing::Open => self.share.cap.saturating_sub(self.load),
-            Standing::Disconnected | Standing::Draining => 0,
-        }
-    }
-
-    /// Whether the latest failure to open the shard was on this worker.
-    pub(super) fn has_failed(&self, shard: &Shard) -> bool {
-        shard
-            .open_failure
-            .as_ref()
-            .is_some_and(|failure| failure.worker == *self.name)
-    }
-}
 
 /// A grant of this plan.
 pub(super) struct PlannedGrant {
@@ -113,6 +58,9 @@ pub(super) struct Draft<'a> {
     ring: OnceCell<Ring>,
     /// Workers with room by level; `None` until first asked.
     by_level: Option<BTreeSet<(Level, WorkerOrdinal)>>,
+    /// What all workers have room for together.
+    room: u64,
+    any_open: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -132,7 +80,7 @@ impl<'a> Draft<'a> {
                 .for_each(|(shard, _)| report.note(Reason::GroupDeleting, shard));
             return Err(report);
         }
-        report.in_flight = count(group.revoking().count());
+        report.in_flight = group.revoking_count();
         let policy = &group.header.policy;
         let handoffs_in_flight_max = policy.handoffs_in_flight(group.header.shard_count);
         let workers = candidates(state, group, observed);
@@ -154,8 +102,19 @@ impl<'a> Draft<'a> {
             revoked: BTreeSet::new(),
             ring: OnceCell::new(),
             by_level: None,
+            room: 0,
+            any_open: false,
         };
         draft.count_handoffs();
+        draft.room = draft
+            .workers
+            .iter()
+            .map(|worker| u64::from(worker.room()))
+            .sum();
+        draft.any_open = draft
+            .workers
+            .iter()
+            .any(|worker| worker.standing == Standing::Open);
         Ok(draft)
     }
 
@@ -214,10 +173,7 @@ impl<'a> Draft<'a> {
 
     /// How many shards can be given away in all.
     pub(super) fn room(&self) -> u64 {
-        self.workers
-            .iter()
-            .map(|worker| u64::from(worker.room()))
-            .sum()
+        self.room
     }
 
     /// The preference order of shards among the workers that take any.
@@ -253,11 +209,7 @@ impl<'a> Draft<'a> {
 
     /// Why a shard finds no worker when none has room.
     pub(super) fn no_room(&self) -> Reason {
-        let any = self
-            .workers
-            .iter()
-            .any(|worker| worker.standing == Standing::Open);
-        if any {
+        if self.any_open {
             Reason::AllAtCap
         } else {
             Reason::NoWorker
@@ -339,12 +291,13 @@ impl<'a> Draft<'a> {
 
     fn set_load(&mut self, ordinal: WorkerOrdinal, load: u32) {
         let worker = self.worker_mut(ordinal);
-        let before = worker.level();
+        let (level_before, room_before) = (worker.level(), worker.room());
         worker.load = load;
-        let after = worker.has_room().then(|| worker.level());
+        let (level, room) = (worker.level(), worker.room());
+        self.room = self.room - u64::from(room_before) + u64::from(room);
         if let Some(by_level) = &mut self.by_level {
-            by_level.remove(&(before, ordinal));
-            by_level.extend(after.map(|after| (after, ordinal)));
+            by_level.remove(&(level_before, ordinal));
+            by_level.extend((room > 0).then_some((level, ordinal)));
         }
     }
 
@@ -388,50 +341,6 @@ impl<'a> Draft<'a> {
             );
         }
     }
-}
-
-/// The registered workers of a group in order of name, loaded with what they own.
-fn candidates<'a>(state: &'a State, group: &'a Group, observed: &Observed) -> Vec<Candidate<'a>> {
-    let mut workers: Vec<Candidate<'a>> = Vec::new();
-    for (name, worker) in &group.workers {
-        let Some((id, session)) = worker.session.and_then(|id| Some((id, state.session(id)?)))
-        else {
-            continue;
-        };
-        let standing = match worker.mode {
-            WorkerMode::Draining => Standing::Draining,
-            WorkerMode::Active if observed.disconnected.contains(&id) => Standing::Disconnected,
-            WorkerMode::Active => Standing::Open,
-        };
-        let load = count(state.owned(id).len());
-        workers.push(Candidate {
-            name,
-            session: id,
-            weight: session.weight.max(1),
-            standing,
-            share: Share::default(),
-            load,
-        });
-    }
-    let sharing = |worker: &&mut Candidate<'_>| worker.standing != Standing::Draining;
-    let weights = workers
-        .iter_mut()
-        .filter(sharing)
-        .map(|worker| u64::from(worker.weight))
-        .sum();
-    let (shards, factor) = (
-        group.header.shard_count,
-        group.header.policy.load_factor_permille,
-    );
-    for worker in workers.iter_mut().filter(sharing) {
-        worker.share = Share::new(shards, worker.weight, weights, factor);
-    }
-    workers
-}
-
-/// Workers and shards are numbered with `u32`, so no list of them is longer.
-fn count(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
 }
 
 fn position(ordinal: WorkerOrdinal) -> usize {

@@ -1,6 +1,7 @@
 //! First phase: shards that must leave their owner.
 
-use crate::planner::draft::{Draft, Standing, WorkerOrdinal};
+use crate::planner::candidate::{Standing, WorkerOrdinal};
+use crate::planner::draft::Draft;
 use crate::planner::report::Reason;
 use crate::planner::score;
 use crate::shard::{RevokeReason, ShardState};

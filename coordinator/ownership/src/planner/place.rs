@@ -1,7 +1,8 @@
 //! Second phase: shards that nobody owns.
 
 use crate::ids::ShardIndex;
-use crate::planner::draft::{Draft, Standing, WorkerOrdinal};
+use crate::planner::candidate::{Standing, WorkerOrdinal};
+use crate::planner::draft::Draft;
 use crate::planner::report::Reason;
 use crate::planner::score;
 use crate::session::WorkerMode;

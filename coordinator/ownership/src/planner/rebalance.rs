@@ -11,7 +11,8 @@
 use std::collections::BTreeMap;
 
 use crate::ids::ShardIndex;
-use crate::planner::draft::{Candidate, Draft, Standing, WorkerOrdinal};
+use crate::planner::candidate::{Candidate, Standing, WorkerOrdinal};
+use crate::planner::draft::Draft;
 use crate::planner::report::Reason;
 use crate::planner::share::{Level, Share};
 use crate::shard::{RevokeReason, ShardState};

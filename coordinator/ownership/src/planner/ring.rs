@@ -13,7 +13,7 @@ use hashring::HashRing;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::ids::ShardIndex;
-use crate::planner::draft::WorkerOrdinal;
+use crate::planner::candidate::WorkerOrdinal;
 
 /// Points of the worker with the smallest weight. More even out the preferences, but the caps do that
 /// anyway, and each point costs time in every plan.

@@ -1,7 +1,8 @@
 //! Which worker suits a shard best.
 
 use crate::ids::ShardIndex;
-use crate::planner::draft::{Draft, WorkerOrdinal};
+use crate::planner::candidate::WorkerOrdinal;
+use crate::planner::draft::Draft;
 use crate::planner::report::Reason;
 use crate::planner::share::Level;
 use crate::shard::Shard;
@@ -34,6 +35,10 @@ pub(super) fn most_suitable(
     shard: &Shard,
     except: Option<WorkerOrdinal>,
 ) -> Result<WorkerOrdinal, Reason> {
+    if draft.room() == 0 {
+        // Known at once, however many shards find it so.
+        return Err(draft.no_room());
+    }
     let mut best: Option<Score> = None;
     for probe in 0..PROBES_MAX {
         let Some(worker) = draft.ring().get(index, probe) else {
