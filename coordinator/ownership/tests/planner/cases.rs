@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use tenure_ownership::command::{Command, ReleaseCause};
+use tenure_fence::Epoch;
+use tenure_ownership::command::{Assign, Command, Grant, ReleaseCause};
 use tenure_ownership::ids::{GroupId, ShardIndex};
 use tenure_ownership::planner::{NotDone, Observed, PauseReason, Reason};
 use tenure_ownership::policy::Policy;
@@ -89,6 +90,41 @@ fn a_worker_that_registers_again_gets_back_what_it_had() {
 }
 
 #[test]
+fn a_worker_with_more_than_its_share_gets_all_of_it_back() {
+    // Shares of 3 or 4, and a cap of 7.
+    let mut world = World::new(
+        11,
+        Policy {
+            load_factor_permille: 2_000,
+            ..Policy::default()
+        },
+    );
+    let sessions = ["a", "b", "c"].map(|worker| world.join(worker, 1));
+    let to = |shard| sessions[[0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2][shard]];
+    let grant = |shard: usize| {
+        let index = ShardIndex(u32::try_from(shard).unwrap());
+        Grant {
+            shard: index,
+            seen: None,
+            to: to(shard),
+        }
+    };
+    let grants = (0..11).map(grant).collect();
+    world.apply(Command::Assign(Assign {
+        group: world.group,
+        grants,
+        revokes: Vec::new(),
+    }));
+    assert!(world.plan(&quiet()).is_empty());
+
+    let before = world.owners();
+    world.expire("a");
+    world.join("a", 1);
+    world.settle(&quiet());
+    assert_eq!(world.owners(), before);
+}
+
+#[test]
 fn restart_grace_keeps_the_shards_for_their_worker() {
     let mut world = World::settled(30, &["a", "b", "c"]);
     let before = world.owners();
@@ -157,6 +193,50 @@ fn a_shard_that_failed_on_the_only_worker_is_tried_there_again() {
     let mut world = World::settled(2, &["a"]);
     world.release(ShardIndex(0), ReleaseCause::OpenFailed("disk".to_owned()));
     assert_eq!(world.plan(&quiet()).grants.len(), 1);
+}
+
+#[test]
+fn a_shard_is_not_rebalanced_to_the_worker_on_which_it_has_just_failed() {
+    // Room for both shards on either worker.
+    let mut world = World::new(
+        2,
+        Policy {
+            load_factor_permille: 2_000,
+            ..Policy::default()
+        },
+    );
+    world.join("a", 1);
+    world.settle(&quiet());
+    let b = world.join("b", 1);
+    for _ in 0..2 {
+        world.carry_out(world.plan(&quiet()));
+        world.release_all();
+        let given: Vec<ShardIndex> = world.state.owned(b).collect();
+        world.release(given[0], ReleaseCause::OpenFailed("disk".to_owned()));
+        let plan = world.plan(&quiet());
+        assert_ne!(plan.grants[0].to, b);
+        world.carry_out(plan);
+    }
+    let plan = world.plan(&quiet());
+    assert!(plan.is_empty());
+    assert_eq!(plan.report.moves_left(Reason::AvoidedWorker), 1);
+
+    world.open_all();
+    assert_eq!(
+        world.plan(&quiet()).revokes.len(),
+        1,
+        "what has opened is free to move"
+    );
+}
+
+#[test]
+fn a_shard_whose_epochs_are_used_up_is_granted_to_nobody() {
+    let mut world = World::settled(2, &["a"]);
+    let fence = Epoch::try_from(u64::try_from(i64::MAX).unwrap()).unwrap();
+    world.release(ShardIndex(0), ReleaseCause::StoreAhead(fence));
+    let plan = world.plan(&quiet());
+    assert!(plan.is_empty());
+    assert_eq!(plan.report.moves_left(Reason::EpochExhausted), 1);
 }
 
 #[test]

@@ -322,6 +322,19 @@ proptest! {
     }
 
     #[test]
+    fn a_new_group_is_laid_out_as_evenly_as_whole_shards_allow(
+        shards in 1_u32..300, workers in 1_usize..=10, load_factor_permille in 1_000_u32..4_000,
+    ) {
+        let policy = Policy { load_factor_permille, ..Policy::default() };
+        let mut world = World::new(shards, policy);
+        NAMES[..workers].iter().for_each(|worker| { world.join(worker, 1); });
+        world.carry_out(world.plan(&Observed::default()));
+        let loads = world.loads();
+        let (least, most) = (loads.values().min().unwrap(), loads.values().max().unwrap());
+        prop_assert!(most - least <= 1, "{:?}", loads);
+    }
+
+    #[test]
     fn a_worker_that_leaves_makes_exactly_its_shards_move(
         shards in 1_u32..300, workers in 2_usize..=10, choice in any::<Index>(), clean in any::<bool>(),
     ) {
@@ -350,10 +363,12 @@ proptest! {
 
     #[test]
     fn leaving_and_joining_in_turn_moves_no_more_than_it_must(
-        shards in 1_u32..300, joins in vec(any::<bool>(), 1..12), choice in any::<Index>(),
+        shards in 1_u32..300, load_factor_permille in 1_000_u32..4_000, joins in vec(any::<bool>(), 1..12), choice in any::<Index>(),
     ) {
         let mut present: BTreeSet<&str> = NAMES[..5].iter().copied().collect();
-        let mut world = settled(shards, 5);
+        // A wide cap lets shards pile up on one worker, if nothing else prevents it.
+            let policy = Policy { load_factor_permille, ..Policy::default() };
+            let mut world = World::settled_under(policy, shards, &NAMES[..5]);
         for join in joins {
             let before = world.owners();
             let away: Vec<&str> = NAMES.iter().copied().filter(|name| !present.contains(name)).collect();

@@ -43,7 +43,12 @@ impl World {
 
     /// A group on workers of equal weight, all of whose shards are served.
     pub(crate) fn settled(shards: u32, workers: &[&str]) -> Self {
-        let mut world = Self::new(shards, Policy::default());
+        Self::settled_under(Policy::default(), shards, workers)
+    }
+
+    /// The same under another policy.
+    pub(crate) fn settled_under(policy: Policy, shards: u32, workers: &[&str]) -> Self {
+        let mut world = Self::new(shards, policy);
         for worker in workers {
             world.join(worker, 1);
         }
