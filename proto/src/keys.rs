@@ -64,7 +64,10 @@ mod tests {
     fn the_published_vectors_hold() {
         let vectors = include_str!("../testdata/keys.txt");
         let mut checked = 0;
-        for line in vectors.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        for line in vectors
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
             let [key, hash, count, shard] = line.split(' ').collect::<Vec<_>>()[..] else {
                 panic!("four fields: {line}");
             };

@@ -8,7 +8,11 @@ pub mod keys;
 pub mod reason;
 
 /// Version 1 of the public services.
-#[allow(warnings, clippy::all, reason = "generated; the protocol files are its documentation")]
+#[allow(
+    warnings,
+    clippy::all,
+    reason = "generated; the protocol files are its documentation"
+)]
 pub mod v1 {
     tonic::include_proto!("tenure.v1");
 }

@@ -43,6 +43,9 @@
 //! 12. No change waits to be written.
 //! 13. A group's indices of unowned and of revoked shards say what its shards say.
 
+// Where every node must come to the same end, a number that rounds or an index that panics has no place.
+#![warn(clippy::float_arithmetic, clippy::indexing_slicing)]
+
 pub mod apply;
 mod codec;
 pub mod command;
