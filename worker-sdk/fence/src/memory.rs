@@ -214,7 +214,11 @@ impl CheckpointStore for MemoryStore {
     }
 
     async fn fence(&self, resource: &Resource) -> Result<Option<Fence>, CheckpointError> {
-        Ok(self.contents().entries.get(resource).map(|entry| entry.fence))
+        Ok(self
+            .contents()
+            .entries
+            .get(resource)
+            .map(|entry| entry.fence))
     }
 
     async fn delete(&self, token: &FencingToken) -> Result<(), CheckpointError> {
