@@ -15,8 +15,11 @@ const FILES: [&str; 6] = [
     "tenure/v1/cluster.proto",
 ];
 
+/// What coordinator nodes say to each other: not public, so neither in the descriptor nor reflected.
+const PEER_FILE: &str = "tenure/raft/v1/raft.proto";
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    for file in FILES {
+    for file in FILES.into_iter().chain([PEER_FILE]) {
         println!("cargo::rerun-if-changed={file}");
     }
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -30,5 +33,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tonic_prost_build::configure()
         .bytes(".")
         .compile_fds(descriptors)?;
+    let peer = protox::compile([PEER_FILE], ["."])?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        .compile_fds(peer)?;
     Ok(())
 }

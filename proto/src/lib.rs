@@ -17,5 +17,14 @@ pub mod v1 {
     tonic::include_proto!("tenure.v1");
 }
 
+/// The peer protocol of coordinator nodes.
+pub mod raft {
+    /// Version 1 of the peer protocol, and what a node keeps on disk in the same encoding.
+    #[allow(warnings, clippy::all, reason = "generated; the protocol file is its documentation")]
+    pub mod v1 {
+        tonic::include_proto!("tenure.raft.v1");
+    }
+}
+
 /// Descriptors of all public files and what they import, for reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tenure.bin"));
