@@ -24,6 +24,8 @@
 
 pub mod clock;
 pub mod config;
+pub mod consensus;
 pub mod metrics;
+pub mod storage;
 pub mod telemetry;
 pub mod watch;

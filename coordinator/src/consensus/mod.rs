@@ -1,0 +1,74 @@
+//! Agrees with the other nodes on the order of commands, applies them, and keeps what they make of
+//! the state.
+//!
+//! This folder is the only one that names openraft, and no type of it leaves. It does not know what
+//! a command means: that is [`tenure_ownership`].
+//!
+//! ```text
+//!   propose ─▶ openraft ─▶ log_store ─────────────▶ Storage   append, one sync for many
+//!                 │  ▲
+//!                 │  └── network ◀── peers ──▶ peer_service
+//!                 ▼ committed
+//!            state_machine ─▶ ownership::apply ──▶ Storage    one batch of touched records
+//!                 │
+//!                 └─▶ Observer, then the proposer
+//! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | `handle` | start, stop, and what is between |
+//! | `options` | settings, checked against each other |
+//! | `identity` | who a node is and where it is reached |
+//! | `propose`, `reads` | commands in; reads that see every earlier command |
+//! | `membership`, `status`, `leadership` | who is in the cluster, how it does, who leads |
+//! | `observer` | who is told what was applied |
+//! | `log_store`, `group_commit` | openraft's log over [`Storage`](crate::storage::Storage) |
+//! | `state_machine`, `snapshot` | the state over `Storage`, snapshot files |
+//! | `connector`, `links`, `network`, `peer_service` | the peer protocol |
+//! | `codec`, `wire`, `meta` | our own encoding of openraft's types, on disk and on the wire |
+//! | `types`, `runtime` | what openraft is instantiated with |
+//!
+//! # Invariants
+//!
+//! * What a proposer was told is applied is on the disks of a quorum (P5).
+//! * Every node applies the same commands in the same order (P9).
+//! * When a proposer is answered, or an observer told, the effect is readable here.
+//! * A node that cannot sync its log acknowledges nothing any more, and says so ([`Health`]).
+
+mod codec;
+mod connector;
+mod error;
+mod group_commit;
+mod handle;
+mod identity;
+mod leadership;
+mod links;
+mod log_store;
+mod membership;
+mod meta;
+mod network;
+mod observer;
+mod options;
+mod peer_service;
+mod propose;
+mod reads;
+mod runtime;
+mod snapshot;
+mod state_machine;
+mod status;
+mod types;
+mod wire;
+
+pub use self::connector::{Connector, InvalidAddress, Lane, TcpConnector, peer_endpoint};
+pub use self::error::{AssignError, MembershipError, ProposeError, ReadError, StartError};
+pub use self::handle::Consensus;
+pub use self::identity::{Identity, Member, NodeAddresses, NodeId};
+pub use self::leadership::{Health, Leadership};
+pub use self::observer::Observer;
+pub use self::options::{ConsensusLimits, ConsensusOptions, OptionsError, RaftTimings};
+pub use self::peer_service::{PeerHandler, PeerService};
+pub use self::propose::{Applied, Proposal};
+pub use self::status::{ClusterStatus, NodeStatus, Role};
+
+/// What a command did, or why it was refused.
+pub type Outcome = Result<tenure_ownership::apply::Effect, tenure_ownership::Rejection>;
