@@ -20,7 +20,11 @@ pub mod v1 {
 /// The peer protocol of coordinator nodes.
 pub mod raft {
     /// Version 1 of the peer protocol, and what a node keeps on disk in the same encoding.
-    #[allow(warnings, clippy::all, reason = "generated; the protocol file is its documentation")]
+    #[allow(
+        warnings,
+        clippy::all,
+        reason = "generated; the protocol file is its documentation"
+    )]
     pub mod v1 {
         tonic::include_proto!("tenure.raft.v1");
     }
