@@ -58,6 +58,19 @@ pub const SEQUENCE_REUSED: &str = "SEQUENCE_REUSED";
 /// [`LENGTH_BYTES`], [`MAX_BYTES`]. Next: write less.
 pub const TOO_LARGE: &str = "TOO_LARGE";
 
+/// Something is used up: a quota of the cluster, or a limit of the node asked. Next: a person must
+/// decide, or another node be asked.
+pub const LIMIT_REACHED: &str = "LIMIT_REACHED";
+
+/// All epochs of the shard were granted. Next: a person must look.
+pub const EPOCH_EXHAUSTED: &str = "EPOCH_EXHAUSTED";
+
+/// The cluster was initialised before.
+pub const CLUSTER_EXISTS: &str = "CLUSTER_EXISTS";
+
+/// The nodes of the cluster cannot be changed like that, or not now; the message says why.
+pub const CLUSTER_CHANGE_REFUSED: &str = "CLUSTER_CHANGE_REFUSED";
+
 /// What is stored is damaged. Next: a person must look.
 pub const CORRUPT: &str = "CORRUPT";
 
