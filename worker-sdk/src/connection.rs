@@ -558,10 +558,15 @@ impl Connection {
         if let Some(channel) = self.state().channels.get(address) {
             return Ok(channel.clone());
         }
-        let unreachable = |error: &dyn Error| {
+        let unreachable = |error: &(dyn Error + 'static)| {
+            // The layers above the cause say only "transport error".
+            let mut cause = error;
+            while let Some(source) = cause.source() {
+                cause = source;
+            }
             CallError::local(
                 Code::Unavailable,
-                format!("{address} cannot be reached: {error}"),
+                format!("{address} cannot be reached: {cause}"),
             )
         };
         let endpoint = self
