@@ -43,8 +43,8 @@ async fn init(
         nodes: nodes.iter().map(|node| node.0.clone()).collect(),
     };
     let answer = connection
-        .call(Intent::Change, request, |channel, request| async move {
-            ClusterServiceClient::new(channel).init(request).await
+        .call(Intent::Change, request, |service, request| async move {
+            ClusterServiceClient::new(service).init(request).await
         })
         .await?;
     let cluster_id = text::cluster_id(&answer.cluster_id);
@@ -63,8 +63,8 @@ async fn status(connection: &Connection, console: &mut Console<'_>) -> Result<()
             .call(
                 Intent::Read,
                 v1::StatusRequest {},
-                |channel, request| async move {
-                    ClusterServiceClient::new(channel).status(request).await
+                |service, request| async move {
+                    ClusterServiceClient::new(service).status(request).await
                 },
             )
             .await?;
@@ -132,8 +132,8 @@ async fn add(
         node: Some(node.0.clone()),
     };
     let answer = connection
-        .call(Intent::Change, request, |channel, request| async move {
-            ClusterServiceClient::new(channel).add_node(request).await
+        .call(Intent::Change, request, |service, request| async move {
+            ClusterServiceClient::new(service).add_node(request).await
         })
         .await?;
     changed(
@@ -152,8 +152,8 @@ async fn remove(
         .call(
             Intent::Change,
             v1::RemoveNodeRequest { id },
-            |channel, request| async move {
-                ClusterServiceClient::new(channel)
+            |service, request| async move {
+                ClusterServiceClient::new(service)
                     .remove_node(request)
                     .await
             },
@@ -184,8 +184,8 @@ async fn transfer_leader(
         .call(
             Intent::Change,
             v1::TransferLeaderRequest { to },
-            |channel, request| async move {
-                ClusterServiceClient::new(channel)
+            |service, request| async move {
+                ClusterServiceClient::new(service)
                     .transfer_leader(request)
                     .await
             },

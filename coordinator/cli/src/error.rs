@@ -2,11 +2,10 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use tenure_proto::reason;
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
+use tonic_types::{FieldViolation, StatusExt};
 
 /// Exit statuses. They are documented in `docs/cli.md` and never change their meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,11 +140,7 @@ fn one_line(status: &Status) -> String {
     let violations = status
         .get_details_bad_request()
         .map_or_else(Vec::new, |bad_request| {
-            let violations = bad_request.field_violations;
-            violations
-                .iter()
-                .map(|part| format!("{}: {}", part.field, part.description))
-                .collect()
+            bad_request.field_violations.iter().map(violation).collect()
         });
     let mut text = if violations.is_empty() {
         status.message().replace('\n', " ")
@@ -155,42 +150,85 @@ fn one_line(status: &Status) -> String {
     if text.is_empty() {
         text = format!("{:?} without a message", status.code());
     }
-    if let Some(advice) = advice(&reason(status)) {
-        text = format!("{text}: {advice}");
+    match advice(&reason(status)) {
+        Some(advice) => format!("{text}: {advice}"),
+        None => text,
     }
-    let delay = status
-        .get_details_retry_info()
-        .and_then(|info| info.retry_delay);
-    match delay {
-        Some(delay) if delay > Duration::ZERO => {
-            format!(
-                "{text} (try again in {})",
-                humantime::format_duration(delay)
-            )
-        }
-        _ => text,
+}
+
+/// What is wrong with a field, with its name once.
+fn violation(violation: &FieldViolation) -> String {
+    // On the wire the unit is part of the name; people write it with the value.
+    let name = violation.field.trim_end_matches("_ms");
+    if violation.description.contains(name) {
+        return violation.description.clone();
     }
+    format!("{}: {}", violation.field, violation.description)
 }
 
 /// What to do about a refusal, where its message does not say it already.
 fn advice(reason: &str) -> Option<&'static str> {
     let advice = match reason {
-        "GROUP_NOT_FOUND" => "`tenure group list` shows the groups there are",
-        "GROUP_EXISTS" => "`tenure group show` shows it, `tenure group set` changes its policy",
-        "GROUP_DELETING" => "wait until `tenure group list` does not show it any more",
-        "POLICY_CHANGED" => "look at it with `tenure group show` and decide again",
-        "NOT_INITIALIZED" => "`tenure cluster init` makes a cluster of new nodes",
-        "ALREADY_INITIALIZED" => {
+        reason::GROUP_NOT_FOUND => "`tenure group list` shows the groups there are",
+        reason::GROUP_EXISTS => {
+            "`tenure group show` shows it, `tenure group set` changes its policy"
+        }
+        reason::STALE_EPOCH => "look at it again and decide again",
+        reason::LIMIT_REACHED => "remove what is not needed, or raise the limit",
+        reason::CLUSTER_EXISTS => {
             "`tenure cluster status` shows it, `tenure cluster add` adds a node"
         }
-        "NODE_EXISTS" => "`tenure cluster status` shows the nodes there are",
-        "NODE_NOT_FOUND" => "`tenure cluster status` shows the nodes there are",
-        "NODE_NOT_EMPTY" => "empty its data folder, or name the right node",
-        "NODE_NOT_VOTER" => "wait until `tenure cluster status` shows it as a voter",
-        "NODE_ID_USED" => "give the node an id that no node ever had",
-        "MEMBERSHIP_CHANGING" => "wait for the other change, then repeat the command",
-        "LAST_VOTER" => "add another node first",
+        reason::CLUSTER_CHANGE_REFUSED => "`tenure cluster status` shows the nodes there are",
         _ => return None,
     };
     Some(advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_that_names_the_field_once() {
+        for (field, description, expected) in [
+            ("name", "is empty", "name: is empty"),
+            (
+                "policy.ttl_ms",
+                "policy.ttl is 11m, allowed is 1s to 10m",
+                "policy.ttl is 11m, allowed is 1s to 10m",
+            ),
+        ] {
+            let details = ErrorDetails::with_bad_request_violation(field, description);
+            let message = "the request\nis not acceptable";
+            let status = Status::with_error_details(Code::InvalidArgument, message, details);
+            assert_eq!(CliError::from_status(&status).to_string(), expected);
+        }
+        let bare = Status::new(Code::Internal, "two\nlines");
+        assert_eq!(CliError::from_status(&bare).to_string(), "two lines");
+    }
+
+    #[test]
+    fn every_code_has_its_exit_status() {
+        for (code, exit) in [
+            (Code::InvalidArgument, Exit::Usage),
+            (Code::NotFound, Exit::NotFound),
+            (Code::AlreadyExists, Exit::Refused),
+            (Code::FailedPrecondition, Exit::Refused),
+            (Code::Aborted, Exit::Refused),
+            (Code::ResourceExhausted, Exit::Refused),
+            (Code::PermissionDenied, Exit::Refused),
+            (Code::Unavailable, Exit::Unavailable),
+            (Code::DeadlineExceeded, Exit::OutcomeUnknown),
+            (Code::Unimplemented, Exit::Error),
+            (Code::DataLoss, Exit::Error),
+        ] {
+            assert_eq!(
+                CliError::from_status(&Status::new(code, "")).exit(),
+                exit,
+                "{code:?}"
+            );
+        }
+    }
 }

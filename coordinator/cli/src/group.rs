@@ -51,8 +51,8 @@ async fn create(
         policy_mask: Some(mask),
     };
     let answer = connection
-        .call(Intent::Change, request, |channel, request| async move {
-            AdminServiceClient::new(channel).create_group(request).await
+        .call(Intent::Change, request, |service, request| async move {
+            AdminServiceClient::new(service).create_group(request).await
         })
         .await?;
     if console.json() {
@@ -82,8 +82,8 @@ async fn list(connection: &Connection, console: &mut Console<'_>) -> Result<(), 
             page_size: PAGE,
         };
         let page = connection
-            .call(Intent::Read, request, |channel, request| async move {
-                AdminServiceClient::new(channel).list_groups(request).await
+            .call(Intent::Read, request, |service, request| async move {
+                AdminServiceClient::new(service).list_groups(request).await
             })
             .await?;
         revision = revision.min(page.revision);
@@ -141,8 +141,8 @@ async fn show(
         name: name.to_owned(),
     };
     let answer = connection
-        .call(Intent::Read, request, |channel, request| async move {
-            AdminServiceClient::new(channel).get_group(request).await
+        .call(Intent::Read, request, |service, request| async move {
+            AdminServiceClient::new(service).get_group(request).await
         })
         .await?;
     let group = answer
@@ -187,8 +187,8 @@ async fn set(
         seen_revision,
     };
     let answer = connection
-        .call(Intent::Change, request, |channel, request| async move {
-            AdminServiceClient::new(channel).set_policy(request).await
+        .call(Intent::Change, request, |service, request| async move {
+            AdminServiceClient::new(service).set_policy(request).await
         })
         .await?;
     let policy = answer.policy.unwrap_or_default();
@@ -215,8 +215,8 @@ async fn delete(
         name: name.to_owned(),
     };
     let answer = connection
-        .call(Intent::Change, request, |channel, request| async move {
-            AdminServiceClient::new(channel).delete_group(request).await
+        .call(Intent::Change, request, |service, request| async move {
+            AdminServiceClient::new(service).delete_group(request).await
         })
         .await?;
     let revision = answer.revision;

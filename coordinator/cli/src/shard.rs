@@ -54,8 +54,8 @@ async fn list(
             phase: phase.map_or(v1::ShardPhase::Unspecified, Into::into).into(),
         };
         let page = connection
-            .call(Intent::Read, request, |channel, request| async move {
-                OwnershipServiceClient::new(channel)
+            .call(Intent::Read, request, |service, request| async move {
+                OwnershipServiceClient::new(service)
                     .list_shards(request)
                     .await
             })
@@ -152,9 +152,14 @@ async fn show(
         }),
         linearizable,
     };
+    let intent = if linearizable {
+        Intent::QuorumRead
+    } else {
+        Intent::Read
+    };
     let answer = connection
-        .call(Intent::Read, request, |channel, request| async move {
-            OwnershipServiceClient::new(channel)
+        .call(intent, request, |service, request| async move {
+            OwnershipServiceClient::new(service)
                 .get_shard(request)
                 .await
         })
@@ -173,8 +178,8 @@ async fn lookup(
         key: key.as_bytes().to_vec().into(),
     };
     let answer = connection
-        .call(Intent::Read, request, |channel, request| async move {
-            OwnershipServiceClient::new(channel)
+        .call(Intent::Read, request, |service, request| async move {
+            OwnershipServiceClient::new(service)
                 .lookup_key(request)
                 .await
         })

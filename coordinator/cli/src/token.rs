@@ -38,8 +38,8 @@ async fn check(
         }),
     };
     let answer = connection
-        .call(Intent::Read, request, |channel, request| async move {
-            OwnershipServiceClient::new(channel)
+        .call(Intent::QuorumRead, request, |service, request| async move {
+            OwnershipServiceClient::new(service)
                 .check_token(request)
                 .await
         })

@@ -15,7 +15,7 @@ use tenure_proto::v1::ownership_service_client::OwnershipServiceClient;
 use tenure_proto::v1::watch_response::Message;
 
 use crate::command::WatchArguments;
-use crate::connection::{Connection, Intent};
+use crate::connection::Connection;
 use crate::console::Console;
 use crate::error::CliError;
 use crate::text::{self, Wide};
@@ -74,7 +74,7 @@ impl Watch<'_> {
                 after: self.after,
             };
             let mut stream = connection
-                .call(Intent::Subscribe, request, |channel, request| async move {
+                .subscribe(request, |channel, request| async move {
                     OwnershipServiceClient::new(channel)
                         .max_decoding_message_size(MESSAGE_BYTES_MAX)
                         .watch(request)

@@ -31,8 +31,8 @@ async fn list(
         group: group.to_owned(),
     };
     let answer = connection
-        .call(Intent::Read, request, |channel, request| async move {
-            AdminServiceClient::new(channel).list_workers(request).await
+        .call(Intent::Read, request, |service, request| async move {
+            AdminServiceClient::new(service).list_workers(request).await
         })
         .await?;
     if console.json() {

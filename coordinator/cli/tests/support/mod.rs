@@ -20,12 +20,12 @@ use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 /// The largest number on the wire: it does not survive a reader that takes it for a double.
-pub const LARGEST: u64 = i64::MAX as u64;
-pub const CLUSTER: [u8; 16] = [0x5e, 0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xc0, 0xde];
+pub(crate) const LARGEST: u64 = i64::MAX as u64;
+pub(crate) const CLUSTER: [u8; 16] = [0x5e, 0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xc0, 0xde];
 
 /// How a fake node answers changes.
 #[derive(Clone, Default)]
-pub enum Role {
+pub(crate) enum Role {
     #[default]
     Leader,
     /// Names this address as the leader's; with none, it knows no leader.
@@ -34,12 +34,12 @@ pub enum Role {
 
 /// What is seen of a fake node from outside.
 #[derive(Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Names of the changes that reached it.
-    pub changes: Vec<String>,
+    pub(crate) changes: Vec<String>,
     /// The cursor that each watch asked for.
-    pub watches: Vec<Option<v1::Cursor>>,
-    pub policy: Option<v1::SetPolicyRequest>,
+    pub(crate) watches: Vec<Option<v1::Cursor>>,
+    pub(crate) policy: Option<v1::SetPolicyRequest>,
 }
 
 #[derive(Clone, Default)]
@@ -48,19 +48,19 @@ struct Fake {
     seen: Arc<Mutex<Seen>>,
 }
 
-pub struct Node {
-    pub address: String,
-    pub seen: Arc<Mutex<Seen>>,
+pub(crate) struct Node {
+    pub(crate) address: String,
+    pub(crate) seen: Arc<Mutex<Seen>>,
     stop: Option<oneshot::Sender<()>>,
     server: JoinHandle<()>,
 }
 
 impl Node {
-    pub async fn start(role: Role) -> Self {
+    pub(crate) async fn start(role: Role) -> Self {
         Self::start_with(role, None).await
     }
 
-    pub async fn start_with(role: Role, tls: Option<ServerTlsConfig>) -> Self {
+    pub(crate) async fn start_with(role: Role, tls: Option<ServerTlsConfig>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let fake = Fake {
@@ -91,12 +91,12 @@ impl Node {
         }
     }
 
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.stop.take().unwrap().send(()).unwrap();
         self.server.await.unwrap();
     }
 
-    pub fn environment(&self) -> Environment {
+    pub(crate) fn environment(&self) -> Environment {
         Environment {
             addresses: Some(self.address.clone()),
             config: None,
@@ -113,18 +113,18 @@ struct Program {
 }
 
 /// How a command ended and what it wrote.
-pub struct Ran {
-    pub out: String,
-    pub err: String,
-    pub exit: u8,
+pub(crate) struct Ran {
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) exit: u8,
 }
 
-pub async fn tenure(environment: &Environment, arguments: &[&str]) -> Ran {
+pub(crate) async fn tenure(environment: &Environment, arguments: &[&str]) -> Ran {
     tenure_until(environment, arguments, std::future::pending()).await
 }
 
 /// Runs a command; `interrupted` stands for Ctrl-C.
-pub async fn tenure_until(
+pub(crate) async fn tenure_until(
     environment: &Environment,
     arguments: &[&str],
     interrupted: impl Future<Output = ()>,
@@ -182,12 +182,12 @@ impl Fake {
 fn no_group(name: &str) -> Status {
     refused(
         Code::NotFound,
-        "GROUP_NOT_FOUND",
+        reason::GROUP_NOT_FOUND,
         &format!("no group is named {name}"),
     )
 }
 
-pub fn policy() -> v1::Policy {
+pub(crate) fn policy() -> v1::Policy {
     v1::Policy {
         ttl_ms: 10_000,
         disconnect_grace_ms: 750,
@@ -278,7 +278,7 @@ impl AdminService for Fake {
         if request.name == "orders" {
             return Err(refused(
                 Code::AlreadyExists,
-                "GROUP_EXISTS",
+                reason::GROUP_EXISTS,
                 "group orders exists already",
             ));
         }
@@ -335,11 +335,14 @@ impl AdminService for Fake {
         self.change("set")?;
         let new = request.policy.unwrap_or_default();
         if new.ttl_ms > 600_000 {
-            let mut details =
-                ErrorDetails::with_error_info("INVALID_ARGUMENT", reason::DOMAIN, HashMap::new());
+            let mut details = ErrorDetails::with_error_info(
+                reason::INVALID_ARGUMENT,
+                reason::DOMAIN,
+                HashMap::new(),
+            );
             details.add_bad_request_violation(
-                "policy.ttl",
-                "11m is out of bounds, allowed is 1s to 10m",
+                "policy.ttl_ms",
+                "policy.ttl is 660s, allowed is 1s to 600s",
             );
             let message = "the request is not acceptable";
             return Err(Status::with_error_details(
@@ -350,7 +353,7 @@ impl AdminService for Fake {
         }
         if request.seen_revision == 11 {
             let message = "the policy was changed at revision 12, the edit started from 11";
-            return Err(refused(Code::Aborted, "POLICY_CHANGED", message));
+            return Err(refused(Code::Aborted, reason::STALE_EPOCH, message));
         }
         self.seen.lock().unwrap().policy = Some(request);
         let set = v1::Policy {
@@ -374,7 +377,7 @@ impl AdminService for Fake {
             "hangs" => std::future::pending().await,
             "retired" => Err(refused(
                 Code::FailedPrecondition,
-                "GROUP_DELETING",
+                reason::GROUP_NOT_FOUND,
                 "group retired is being deleted",
             )),
             _ => Err(no_group(&name)),
@@ -435,8 +438,18 @@ impl OwnershipService for Fake {
             return Err(no_group(&at.group));
         }
         if at.index >= 64 {
-            let message = format!("group orders has no shard {}", at.index);
-            return Err(refused(Code::NotFound, "SHARD_NOT_FOUND", &message));
+            let mut details = ErrorDetails::with_error_info(
+                reason::INVALID_ARGUMENT,
+                reason::DOMAIN,
+                HashMap::new(),
+            );
+            let problem = format!("the group has no shard {}", at.index);
+            details.add_bad_request_violation("shard", &problem);
+            return Err(Status::with_error_details(
+                Code::InvalidArgument,
+                problem,
+                details,
+            ));
         }
         let answer = v1::GetShardResponse {
             shard: Some(shard(at.index)),
@@ -530,7 +543,7 @@ impl OwnershipService for Fake {
     }
 }
 
-pub fn at(revision: u64, ordinal: u32) -> v1::Cursor {
+pub(crate) fn at(revision: u64, ordinal: u32) -> v1::Cursor {
     v1::Cursor { revision, ordinal }
 }
 
@@ -669,7 +682,11 @@ impl ClusterService for Fake {
         self.change("add")?;
         if request.into_inner().node.unwrap_or_default().id == 1 {
             let message = "node 1 is a member already";
-            return Err(refused(Code::AlreadyExists, "NODE_EXISTS", message));
+            return Err(refused(
+                Code::FailedPrecondition,
+                reason::CLUSTER_CHANGE_REFUSED,
+                message,
+            ));
         }
         Ok(Response::new(v1::AddNodeResponse { revision: 49 }))
     }
