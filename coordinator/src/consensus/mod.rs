@@ -21,6 +21,7 @@
 //! | `identity` | who a node is and where it is reached |
 //! | `propose`, `reads` | commands in; reads that see every earlier command |
 //! | `membership`, `status`, `leadership` | who is in the cluster, how it does, who leads |
+//! | `leading` | this node as the leader of one term |
 //! | `observer` | who is told what was applied |
 //! | `log_store`, `group_commit` | openraft's log over [`Storage`](crate::storage::Storage) |
 //! | `state_machine`, `snapshot` | the state over `Storage`, snapshot files |
@@ -42,6 +43,7 @@ mod group_commit;
 mod handle;
 mod identity;
 mod leadership;
+mod leading;
 mod links;
 mod log_store;
 mod membership;
@@ -64,6 +66,7 @@ pub use self::error::{AssignError, MembershipError, ProposeError, ReadError, Sta
 pub use self::handle::Consensus;
 pub use self::identity::{Identity, Member, NodeAddresses, NodeId};
 pub use self::leadership::{Health, Leadership};
+pub use self::leading::Leading;
 pub use self::observer::Observer;
 pub use self::options::{ConsensusLimits, ConsensusOptions, OptionsError, RaftTimings};
 pub use self::peer_service::{PeerHandler, PeerService};

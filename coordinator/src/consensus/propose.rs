@@ -1,5 +1,6 @@
 //! Proposing commands.
 
+use std::future::IntoFuture as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use openraft::errors::{ClientWriteError, ForwardToLeader};
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
 use openraft::type_config::alias::OneshotReceiverOf;
+use openraft::vote::leader_id_std::CommittedLeaderId;
 use tenure_ownership::Command;
 use tenure_ownership::ids::Revision;
 
@@ -104,6 +106,16 @@ impl Consensus {
         command: &Command,
         within: Duration,
     ) -> Result<Proposal, ProposeError> {
+        self.submit_as(command, within, None).await
+    }
+
+    /// As [`submit`](Consensus::submit), refused unless `leader` leads.
+    pub(super) async fn submit_as(
+        &self,
+        command: &Command,
+        within: Duration,
+        leader: Option<CommittedLeaderId<u64>>,
+    ) -> Result<Proposal, ProposeError> {
         let running = self.running().ok_or(ProposeError::Unavailable {
             reason: "it is not part of a cluster yet",
         })?;
@@ -120,10 +132,14 @@ impl Consensus {
         }
         let begun = runtime::now();
         let (responder, answer) = ProgressResponder::complete_only();
-        let queued = running
+        let mut write = running
             .raft
-            .client_write_ff(EncodedCommand(bytes), Some(responder));
-        match runtime::at_most(within, queued).await {
+            .write(EncodedCommand(bytes))
+            .responder(responder);
+        if let Some(leader) = leader {
+            write = write.with_leader(leader);
+        }
+        match runtime::at_most(within, write.into_future()).await {
             Some(Ok(())) => Ok(Proposal {
                 answer,
                 begun,

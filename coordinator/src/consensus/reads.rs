@@ -26,7 +26,7 @@ use super::identity::{Identity, Member};
 use super::links::{Links, addressed, answer};
 use super::propose::leader_in;
 use super::runtime;
-use super::types::Raft;
+use super::types::{LogId, Raft};
 
 /// Reads that may wait for the next round. Further ones wait for a place.
 pub(super) const REQUESTS_MAX: usize = 1024;
@@ -50,7 +50,7 @@ enum RoundError {
     Failed(ReadError),
 }
 
-fn unavailable(reason: impl ToString) -> ReadError {
+pub(super) fn unavailable(reason: impl ToString) -> ReadError {
     ReadError::Unavailable {
         reason: reason.to_string(),
     }
@@ -79,7 +79,7 @@ impl Rounds {
 
     async fn round(&self) -> Result<u64, ReadError> {
         match own_round(&self.raft, self.round_max).await {
-            Ok(index) => Ok(index),
+            Ok(log_id) => Ok(log_id.index()),
             Err(RoundError::Failed(error)) => Err(error),
             Err(RoundError::Elsewhere(None)) => Err(unavailable("no leader is known")),
             Err(RoundError::Elsewhere(Some(leader))) => self.ask(&leader).await,
@@ -99,12 +99,13 @@ impl Rounds {
     }
 }
 
-/// Begins a round as the leader.
-async fn own_round(raft: &Raft, round_max: Duration) -> Result<u64, RoundError> {
+/// Begins a round as the leader. Returns the last log id that was committed when it began; its term
+/// is the leader's own, since no leader answers before it has committed an entry of its term.
+async fn own_round(raft: &Raft, round_max: Duration) -> Result<LogId, RoundError> {
     // No acknowledgement from before counts, however young: one would prove a lease, not an order.
     let fresh = LinearizerOption::new(Some(Duration::ZERO), true).with_wait_timeout(round_max);
     match raft.get_read_linearizer(fresh).await {
-        Ok(linearizer) => Ok(linearizer.read_log_id().index()),
+        Ok(linearizer) => Ok(*linearizer.read_log_id().log_id()),
         Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(to))) => {
             Err(RoundError::Elsewhere(leader_in(to)))
         }
@@ -141,15 +142,20 @@ impl Consensus {
         let index = runtime::at_most(within, round)
             .await
             .unwrap_or_else(|| Err(unavailable("no round ended in time")))?;
-        let mut applied = running.shared.watch_applied();
         let left = within.saturating_sub(begun.elapsed());
-        let reached =
-            applied.wait_for(|applied| applied.is_some_and(|log_id| log_id.index() >= index));
-        match runtime::at_most(left, reached).await {
-            Some(Ok(applied)) => Ok(Revision(applied.map_or(index, |log_id| log_id.index()))),
-            Some(Err(_)) => Err(ReadError::Stopped),
-            None => Err(ReadError::Behind { index }),
-        }
+        let reached = runtime::at_most(left, self.applied_to(index)).await;
+        reached.unwrap_or(Err(ReadError::Behind { index }))
+    }
+
+    /// Returns once everything up to an index is applied here.
+    pub(super) async fn applied_to(&self, index: u64) -> Result<Revision, ReadError> {
+        let running = self.running().ok_or(ReadError::Stopped)?;
+        let mut applied = running.shared.watch_applied();
+        let reached = applied
+            .wait_for(|applied| applied.is_some_and(|log_id| log_id.index() >= index))
+            .await
+            .map_err(|_| ReadError::Stopped)?;
+        Ok(Revision(reached.map_or(index, |log_id| log_id.index())))
     }
 
     /// Begins a round for a peer, which asks because it takes this node for the leader.
@@ -157,9 +163,22 @@ impl Consensus {
         let running = self.running().ok_or(ReadError::Stopped)?;
         let round_max = self.inner.options.timings.election_timeout_min;
         match own_round(&running.raft, round_max).await {
-            Ok(index) => Ok(index),
+            Ok(log_id) => Ok(log_id.index()),
             Err(RoundError::Failed(error)) => Err(error),
             Err(RoundError::Elsewhere(_)) => Err(unavailable("this node does not lead")),
+        }
+    }
+
+    /// Begins a round as the leader of a term. Returns the index to apply before it proves anything.
+    pub(super) async fn round_in(&self, term: u64) -> Result<u64, ReadError> {
+        let running = self.running().ok_or(ReadError::Stopped)?;
+        let round_max = self.inner.options.timings.election_timeout_min;
+        match own_round(&running.raft, round_max).await {
+            Ok(log_id) if log_id.committed_leader_id().term == term => Ok(log_id.index()),
+            Ok(_) | Err(RoundError::Elsewhere(_)) => {
+                Err(unavailable("this node does not lead the term"))
+            }
+            Err(RoundError::Failed(error)) => Err(error),
         }
     }
 }

@@ -1,0 +1,68 @@
+//! This node as the leader of one term.
+//!
+//! What a leader decided in one term must not reach into another: a deadline that passed in term 3
+//! says nothing in term 5, though the same node may lead again. So a term's decisions are proposed
+//! for that term only, and a round counts only if it was this node's own, in that term.
+
+use std::time::Duration;
+
+use openraft::vote::leader_id_std::CommittedLeaderId;
+use tenure_ownership::Command;
+use tenure_ownership::ids::Revision;
+
+use super::error::{ProposeError, ReadError};
+use super::handle::Consensus;
+use super::propose::Proposal;
+use super::reads;
+
+/// Proposes and reads as the leader of one term, and not at all once that is over.
+#[derive(Clone, Debug)]
+pub struct Leading {
+    consensus: Consensus,
+    term: u64,
+}
+
+impl Consensus {
+    /// Returns this node as the leader of a term, which it may or may not be.
+    pub fn leading(&self, term: u64) -> Leading {
+        Leading {
+            consensus: self.clone(),
+            term,
+        }
+    }
+}
+
+impl Leading {
+    /// Puts a command into the log if this node leads the term, as
+    /// [`submit`](Consensus::submit) does.
+    ///
+    /// # Errors
+    ///
+    /// [`ProposeError`] if it was not queued; it is then never applied.
+    pub async fn submit(
+        &self,
+        command: &Command,
+        within: Duration,
+    ) -> Result<Proposal, ProposeError> {
+        let leader = CommittedLeaderId::new(self.term);
+        self.consensus
+            .submit_as(command, within, Some(leader))
+            .await
+    }
+
+    /// Returns once a quorum has confirmed, after the call, that this node leads the term, and what
+    /// was committed by then is applied here.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] if it did not happen within `within`, or if this node does not lead the term.
+    pub async fn round(&self, within: Duration) -> Result<Revision, ReadError> {
+        let round = async {
+            let index = self.consensus.round_in(self.term).await?;
+            self.consensus.applied_to(index).await
+        };
+        super::runtime::at_most(within, round)
+            .await
+            .unwrap_or_else(|| Err(reads::unavailable("no round ended in time")))
+    }
+}
