@@ -62,7 +62,7 @@ pub struct EncodedPart {
 }
 
 impl Batch {
-    pub(super) fn new(revision: Revision, events: Vec<Event>) -> Self {
+    pub(crate) fn new(revision: Revision, events: Vec<Event>) -> Self {
         let mut groups: Vec<GroupId> = events.iter().filter_map(Event::group).collect();
         groups.sort_unstable();
         groups.dedup();
