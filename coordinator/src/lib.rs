@@ -25,6 +25,7 @@
 pub mod clock;
 pub mod config;
 pub mod consensus;
+pub mod control;
 pub mod metrics;
 pub mod storage;
 pub mod telemetry;

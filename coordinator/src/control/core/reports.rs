@@ -1,0 +1,106 @@
+//! What workers say on their streams.
+
+use std::collections::BTreeSet;
+
+use tenure_ownership::Command;
+use tenure_ownership::State;
+use tenure_ownership::command::Ready;
+use tenure_ownership::command::Release;
+use tenure_ownership::command::ReleaseCause;
+use tenure_ownership::command::Released;
+use tenure_ownership::command::Tenure;
+use tenure_ownership::ids::Revision;
+use tenure_ownership::ids::SessionId;
+
+use super::super::message::StreamId;
+use super::super::message::Up;
+use super::super::rounds::Waiting;
+use super::Awaited;
+use super::Core;
+use crate::clock::Moment;
+use crate::metrics as names;
+
+impl Core {
+    pub(super) fn message(&mut self, now: Moment, stream: StreamId, up: Up, state: &State) {
+        // A stream that was closed, superseded or has no session yet has nothing to say.
+        let Some(session) = self.streams.get(stream).map(|stream| stream.session) else {
+            return;
+        };
+        match up {
+            Up::Heartbeat { sequence } => {
+                metrics::counter!(names::HEARTBEATS).increment(1);
+                if self.leases.heard(session, stream, now) {
+                    self.rounds.add(session, Waiting { stream, sequence });
+                }
+            }
+            Up::Holding { set, tenures } => self.holding(stream, session, set, &tenures, state),
+            Up::Ready { tenures, stores } => {
+                let command = Command::Ready(Ready {
+                    session,
+                    stores,
+                    tenures,
+                });
+                self.propose(command, Awaited::Report { stream });
+            }
+            Up::Released(releases) => self.release(stream, session, releases),
+            Up::Leaving => self.propose(Command::Leave(session), Awaited::Leave { stream }),
+        }
+    }
+
+    /// Takes shards back that a worker should hold and does not. The answer speaks of the `Set` it
+    /// names and of nothing granted later.
+    fn holding(
+        &mut self,
+        stream: StreamId,
+        session: SessionId,
+        set: Revision,
+        held: &[Tenure],
+        state: &State,
+    ) {
+        let Some(expected) = self.streams.take_unanswered(stream, set) else {
+            return;
+        };
+        let Some(group) = state.session(session).map(|session| session.group) else {
+            return;
+        };
+        let held: BTreeSet<Tenure> = held.iter().copied().collect();
+        let releases: Vec<Released> = expected
+            .into_iter()
+            .filter(|tenure| !held.contains(tenure))
+            .filter(|tenure| {
+                state.shard(group, tenure.shard).is_some_and(|shard| {
+                    shard.epoch == Some(tenure.epoch) && shard.owner() == Some(session)
+                })
+            })
+            .map(|tenure| Released {
+                tenure,
+                cause: ReleaseCause::Lost,
+            })
+            .collect();
+        if !releases.is_empty() {
+            self.release(stream, session, releases);
+        }
+    }
+
+    fn release(&mut self, stream: StreamId, session: SessionId, releases: Vec<Released>) {
+        let command = Command::Release(Release { session, releases });
+        self.propose(command, Awaited::Report { stream });
+    }
+
+    /// A stream broke: its session's deadline is nearer now, and a registration on it is off.
+    pub(super) fn broken(&mut self, now: Moment, stream: StreamId, state: &State) {
+        self.cancel_registration(stream);
+        let Some(gone) = self.streams.forget(stream) else {
+            return;
+        };
+        let mass_failure = self.leases.broke(gone.session, stream, now);
+        let Some(session) = state.session(gone.session) else {
+            return;
+        };
+        self.planning.touch(session.group);
+        if mass_failure {
+            tracing::warn!(group = %session.group, "most workers lost their streams at once; waiting for the full ttl");
+            metrics::counter!(names::MASS_FAILURES).increment(1);
+        }
+    }
+}

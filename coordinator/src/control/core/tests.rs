@@ -1,0 +1,8 @@
+//! The leader's decisions on a driven clock. Each test is a short history of what happened.
+
+mod belief;
+mod handoffs;
+mod leadership;
+mod names;
+mod streams;
+mod world;

@@ -1,0 +1,182 @@
+//! What is due: expiries, replacements, forced handoffs, rounds and plans.
+
+use tenure_ownership::Command;
+use tenure_ownership::State;
+use tenure_ownership::command::Force;
+use tenure_ownership::group::GroupPhase;
+use tenure_ownership::ids::GroupId;
+use tenure_ownership::ids::SessionId;
+use tenure_ownership::planner::Observed;
+use tenure_ownership::planner::PauseReason;
+use tenure_ownership::planner::Plan;
+
+use super::super::leases::Lease;
+use super::super::message::Down;
+use super::super::registrations::Stage;
+use super::Awaited;
+use super::Core;
+use super::Output;
+use crate::clock::Moment;
+
+/// Moves in one log entry. At some 20 bytes a move an entry stays well below a mebibyte, and a quarter of
+/// a second is the most that one apply keeps others waiting.
+const MOVES_PER_ENTRY: usize = 10_000;
+
+impl Core {
+    pub(super) fn tick(&mut self, now: Moment, state: &State) {
+        self.expire(now);
+        self.replace(now);
+        self.force(now, state);
+        for group in self.handoffs.take_delays(now) {
+            self.planning.touch(group);
+        }
+    }
+
+    /// Proposes the end of every session that was silent for too long, in one entry.
+    fn expire(&mut self, now: Moment) {
+        let sessions = self.leases.overdue(now);
+        if sessions.is_empty() {
+            return;
+        }
+        for session in &sessions {
+            self.leases.hold(*session);
+        }
+        self.propose(
+            Command::Expire(sessions.clone()),
+            Awaited::Expiry { sessions },
+        );
+    }
+
+    /// Takes registrations a step further: damped ones are decided on, decided ones are proposed once
+    /// their predecessor has stopped believing.
+    fn replace(&mut self, now: Moment) {
+        for (stream, candidate) in self.registrations.due(now) {
+            match candidate.stage {
+                Stage::Damped => self.decide_to_replace(stream, candidate),
+                Stage::Decided => self.propose_registration(
+                    stream,
+                    candidate.register,
+                    candidate.attempt,
+                    Some(candidate.replaces),
+                ),
+            }
+        }
+    }
+
+    /// Proposes the end of tenures whose drain is over.
+    fn force(&mut self, now: Moment, state: &State) {
+        for (group, tenures) in self.handoffs.take_drained(now) {
+            let owners = Self::owners(state, group, &tenures);
+            for owner in &owners {
+                self.leases.hold(*owner);
+            }
+            let command = Command::Force(Force {
+                group,
+                tenures: tenures.clone(),
+            });
+            self.propose(
+                command,
+                Awaited::Force {
+                    group,
+                    tenures,
+                    owners,
+                },
+            );
+        }
+    }
+
+    pub(super) fn begin_round(&mut self, now: Moment) {
+        let due = self.rounds.due_at(self.leases.window_min(), now);
+        if due.is_some_and(|due| due <= now) {
+            let number = self.rounds.begin(now);
+            self.outputs.push(Output::Round(number));
+        }
+    }
+
+    /// Acknowledges what waited for the round, if it was confirmed.
+    pub(super) fn round_ended(&mut self, number: u64, confirmed: bool, state: &State) {
+        for (session, waiting) in self.rounds.finish(number, confirmed) {
+            // The lease may know less than the state: an end that is applied is not always seen here yet.
+            let Some(lease) = self
+                .leases
+                .get(session)
+                .filter(|_| state.session(session).is_some())
+            else {
+                continue;
+            };
+            if lease.stream() != Some(waiting.stream) {
+                continue;
+            }
+            // An end of a tenure is on its way: what was heard before it must not extend belief past it.
+            if lease.is_undecided() {
+                continue;
+            }
+            self.send(
+                waiting.stream,
+                Down::Ack {
+                    sequence: waiting.sequence,
+                },
+            );
+        }
+    }
+
+    pub(super) fn begin_plans(&mut self, now: Moment, state: &State) {
+        for id in self.planning.take_due(now) {
+            let Some(group) = state.group(id) else {
+                self.planning.forget(id);
+                continue;
+            };
+            match group.header.phase {
+                GroupPhase::Active => {
+                    let observed = self.observe(now, id);
+                    self.outputs.push(Output::Plan(id, observed));
+                }
+                GroupPhase::Deleting
+                    if group.shards.iter().all(|shard| shard.owner().is_none()) =>
+                {
+                    self.planning.proposed(id, 1);
+                    self.propose(Command::RemoveGroup(id), Awaited::Removal { group: id });
+                }
+                GroupPhase::Deleting => self.planning.proposed(id, 0),
+            }
+        }
+    }
+
+    fn observe(&self, now: Moment, group: GroupId) -> Observed {
+        let disconnected =
+            |(id, lease): (SessionId, &Lease)| lease.stream().is_none().then_some(id);
+        Observed {
+            lock_delays: self.handoffs.lock_delays_of(group),
+            restart_graces: self.handoffs.restart_graces_of(group),
+            disconnected: self
+                .leases
+                .of_group(group)
+                .filter_map(disconnected)
+                .collect(),
+            backing_off: self.handoffs.backing_off_of(group),
+            opening_overdue: self.handoffs.overdue_openings_of(group),
+            rebalance_paused: self.pause_reason(now, group),
+        }
+    }
+
+    /// Nothing is rebalanced while most workers seem gone, and none by a fresh leader that has not heard from
+    /// all of them: what looks idle then is about to come back.
+    fn pause_reason(&self, now: Moment, group: GroupId) -> Option<PauseReason> {
+        if self.leases.in_mass_failure(group) {
+            return Some(PauseReason::MassFailure);
+        }
+        let unheard = |lease: &Lease| !lease.was_attached() && now < self.accepted_at + lease.ttl;
+        let cold = self.leases.of_group(group).any(|(_, lease)| unheard(lease));
+        cold.then_some(PauseReason::NewLeader)
+    }
+
+    /// Proposes the moves of a plan, in pieces.
+    pub(super) fn planned(&mut self, plan: Plan) {
+        let group = plan.group;
+        let commands: Vec<Command> = plan.into_commands(MOVES_PER_ENTRY).collect();
+        self.planning.proposed(group, commands.len());
+        for command in commands {
+            self.propose(command, Awaited::Assignment { group });
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! The task that leads: feeds a [`Core`] with what happens and carries out what it decides.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::stream::FuturesUnordered;
+use tenure_ownership::Command;
+use tenure_ownership::ids::GroupId;
+use tenure_ownership::planner;
+use tenure_ownership::planner::Observed;
+use tokio::sync::mpsc;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::core::Core;
+use super::core::Decision;
+use super::core::Input;
+use super::core::Output;
+use super::core::Ticket;
+use super::message::Close;
+use super::message::Down;
+use super::message::Open;
+use super::message::StreamId;
+use super::message::Up;
+use crate::clock::Clock;
+use crate::consensus::Consensus;
+use crate::consensus::Leadership;
+use crate::consensus::Leading;
+use crate::consensus::ProposeError;
+use crate::watch::Cursor;
+use crate::watch::Hub;
+use crate::watch::Subscription;
+
+/// Messages from all workers that may wait for the leader. A worker sends a few a second, so this is
+/// seconds of ten thousand workers; past it their streams wait, which TCP passes on to them.
+const INBOX_MAX: usize = 16_384;
+
+/// Messages to one worker that may wait in its stream. A worker this far behind is told to come back.
+const DOWN_MAX: usize = 1_024;
+
+/// How long a proposal of the leader may take. While it is out the sessions it ends are held, so this is long:
+/// an unknown outcome holds them until the leadership ends.
+const PROPOSAL_MAX: Duration = Duration::from_secs(60);
+
+/// How long a round may take. Longer than an election, so that a round ends by its own failure.
+const ROUND_MAX: Duration = Duration::from_secs(2);
+
+/// What a worker's stream is told; an error is the last.
+pub type Told = Result<Down, Close>;
+
+/// The node is stopping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the node is stopping")]
+pub struct Stopped;
+
+/// The leader's side of all worker streams, and its timers. Idle on a node that does not lead.
+#[derive(Debug)]
+pub struct Control {
+    inbox: mpsc::Sender<Inbound>,
+    next_stream: AtomicU64,
+    pumps: TaskTracker,
+    stop: CancellationToken,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What a stream brings.
+enum Inbound {
+    Opened(StreamId, Open, mpsc::Sender<Told>),
+    Message(StreamId, Up),
+    Broken(StreamId),
+}
+
+impl Control {
+    /// Starts the task. It leads whenever this node does.
+    pub fn start(consensus: Consensus, hub: Arc<Hub>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let (inbox, inbound) = mpsc::channel(INBOX_MAX);
+        let stop = CancellationToken::new();
+        let leader = Leader {
+            leadership: consensus.leadership(),
+            consensus,
+            hub,
+            clock,
+            inbound,
+            stop: stop.clone(),
+        };
+        Arc::new(Self {
+            inbox,
+            next_stream: AtomicU64::new(1),
+            pumps: TaskTracker::new(),
+            stop,
+            task: Mutex::new(Some(tokio::spawn(leader.run()))),
+        })
+    }
+
+    /// Opens a worker stream. `ups` are the worker's further messages; it ends when the worker does,
+    /// and so does the stream. What the worker is to be told comes out of the receiver, at the end a
+    /// [`Close`]; dropping the receiver breaks the stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`] if the node is stopping.
+    pub async fn attach(
+        &self,
+        open: Open,
+        ups: BoxStream<'static, Up>,
+    ) -> Result<mpsc::Receiver<Told>, Stopped> {
+        let id = StreamId(self.next_stream.fetch_add(1, Ordering::Relaxed));
+        let (down, told) = mpsc::channel(DOWN_MAX);
+        self.inbox
+            .send(Inbound::Opened(id, open, down.clone()))
+            .await
+            .map_err(|_| Stopped)?;
+        self.pumps
+            .spawn(pump(id, ups, down, self.inbox.clone(), self.stop.clone()));
+        Ok(told)
+    }
+
+    /// Stops leading: every stream is closed and told that this node does not lead.
+    pub async fn shutdown(&self) {
+        self.stop.cancel();
+        self.pumps.close();
+        self.pumps.wait().await;
+        let task = self
+            .task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(task) = task
+            && let Err(error) = task.await
+        {
+            tracing::error!(%error, "the leading task panicked");
+        }
+    }
+}
+
+/// Carries a worker's messages to the leader, and the news that its stream broke.
+async fn pump(
+    id: StreamId,
+    mut ups: BoxStream<'static, Up>,
+    down: mpsc::Sender<Told>,
+    inbox: mpsc::Sender<Inbound>,
+    stop: CancellationToken,
+) {
+    let carry = async {
+        loop {
+            let up = tokio::select! {
+                // The response is gone: nobody would hear an answer.
+                () = down.closed() => break,
+                up = ups.next() => up,
+            };
+            let Some(up) = up else { break };
+            if inbox.send(Inbound::Message(id, up)).await.is_err() {
+                return;
+            }
+        }
+        // A receiver that is gone means that the node is stopping, and then nobody is to be told.
+        let _ = inbox.send(Inbound::Broken(id)).await;
+    };
+    // At the end of a node its streams end with it.
+    let _ = stop.run_until_cancelled(carry).await;
+}
+
+/// Why a leadership is over.
+enum Over {
+    Lost,
+    /// Events were missed: begin anew from the state, as a new leader would.
+    Behind,
+    Stopped,
+}
+
+struct Leader {
+    consensus: Consensus,
+    leadership: watch::Receiver<Leadership>,
+    hub: Arc<Hub>,
+    clock: Arc<dyn Clock>,
+    inbound: mpsc::Receiver<Inbound>,
+    stop: CancellationToken,
+}
+
+impl Leader {
+    async fn run(mut self) {
+        let stop = self.stop.clone();
+        loop {
+            let term = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                term = self.turn_away() => term,
+            };
+            let Some(term) = term else { return };
+            tracing::info!(term, "leading");
+            match self.lead(term).await {
+                Over::Lost => tracing::info!(term, "no longer leading"),
+                Over::Behind => tracing::warn!(
+                    term,
+                    "the leader missed events and begins anew from the state"
+                ),
+                Over::Stopped => return,
+            }
+        }
+    }
+
+    /// Sends streams elsewhere until this node leads. Returns its term.
+    async fn turn_away(&mut self) -> Option<u64> {
+        loop {
+            let leading = self.leadership.borrow_and_update().clone();
+            if leading.is_leader {
+                return Some(leading.term);
+            }
+            tokio::select! {
+                changed = self.leadership.changed() => changed.ok()?,
+                inbound = self.inbound.recv() => {
+                    if let Inbound::Opened(_, _, down) = inbound? {
+                        // A worker that is gone already needs no answer.
+                        let _ = down.try_send(Err(Close::NotLeader));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn lead(&mut self, term: u64) -> Over {
+        let (core, revision) = self
+            .consensus
+            .read(|state| (Core::new(state, self.clock.now()), state.revision()));
+        // What the state does not contain yet is published after it was read.
+        let Ok(mut events) = self.hub.subscribe(Some(Cursor::end_of(revision))) else {
+            return Over::Behind;
+        };
+        let mut term = Term {
+            core,
+            leading: self.consensus.leading(term),
+            term,
+            clock: Arc::clone(&self.clock),
+            consensus: self.consensus.clone(),
+            downs: BTreeMap::new(),
+            pending: FuturesUnordered::new(),
+        };
+        let over = self.serve(&mut term, &mut events).await;
+        term.close_all();
+        over
+    }
+
+    async fn serve(&mut self, term: &mut Term, events: &mut Subscription) -> Over {
+        let stop = self.stop.clone();
+        loop {
+            let next_tick = term.core.next_tick(self.clock.now());
+            let tick = self.clock.sleep_until(next_tick);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Over::Stopped,
+                changed = self.leadership.changed() => {
+                    if changed.is_err() {
+                        return Over::Stopped;
+                    }
+                    let now = self.leadership.borrow_and_update();
+                    if !now.is_leader || now.term != term.term {
+                        return Over::Lost;
+                    }
+                }
+                // Before anything a worker says: what it answers may lie in here.
+                batch = events.next() => match batch {
+                    Ok(batch) => term.handle(Input::Committed(batch)).await,
+                    Err(_) => return Over::Behind,
+                },
+                Some(input) = term.pending.next() => term.handle(input).await,
+                () = tick => {
+                    // What waits in the inbox is heard before anybody is expired. Only what waits now:
+                    // a tick must come even if the inbox is never empty.
+                    for _ in 0..self.inbound.len() {
+                        if let Ok(inbound) = self.inbound.try_recv() {
+                            term.inbound(inbound).await;
+                        }
+                    }
+                    term.handle(Input::Tick).await;
+                }
+                inbound = self.inbound.recv() => match inbound {
+                    Some(inbound) => term.inbound(inbound).await,
+                    None => return Over::Stopped,
+                },
+            }
+        }
+    }
+}
+
+/// One leadership of this node.
+struct Term {
+    core: Core,
+    leading: Leading,
+    term: u64,
+    clock: Arc<dyn Clock>,
+    consensus: Consensus,
+    downs: BTreeMap<StreamId, mpsc::Sender<Told>>,
+    /// Proposals, rounds and plans under way. They end with the leadership.
+    pending: FuturesUnordered<BoxFuture<'static, Input>>,
+}
+
+impl Term {
+    async fn inbound(&mut self, inbound: Inbound) {
+        match inbound {
+            Inbound::Opened(stream, open, down) => {
+                self.downs.insert(stream, down);
+                self.handle(Input::Opened(stream, open)).await;
+            }
+            Inbound::Message(stream, up) => self.handle(Input::Message(stream, up)).await,
+            Inbound::Broken(stream) => {
+                self.downs.remove(&stream);
+                self.handle(Input::Broken(stream)).await;
+            }
+        }
+    }
+
+    async fn handle(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            let now = self.clock.now();
+            let core = &mut self.core;
+            let outputs = self.consensus.read(|state| core.handle(now, input, state));
+            for output in outputs {
+                match output {
+                    Output::Send(stream, down) => inputs.extend(self.send(stream, down)),
+                    Output::Close(stream, close) => self.close(stream, close),
+                    Output::Propose(ticket, command) => self.propose(ticket, command).await,
+                    Output::Round(number) => self.round(number),
+                    Output::Plan(group, observed) => self.plan(group, observed),
+                }
+            }
+        }
+    }
+
+    /// Sends a message. A worker that does not read its stream is treated as one whose stream broke.
+    fn send(&mut self, stream: StreamId, down: Down) -> Option<Input> {
+        let sender = self.downs.get(&stream)?;
+        if sender.try_send(Ok(down)).is_ok() {
+            return None;
+        }
+        self.downs.remove(&stream);
+        Some(Input::Broken(stream))
+    }
+
+    fn close(&mut self, stream: StreamId, close: Close) {
+        if let Some(sender) = self.downs.remove(&stream) {
+            // Without room for the reason the stream still ends, and the worker comes back to ask.
+            let _ = sender.try_send(Err(close));
+        }
+    }
+
+    fn close_all(&mut self) {
+        let streams: Vec<StreamId> = self.downs.keys().copied().collect();
+        for stream in streams {
+            self.close(stream, Close::NotLeader);
+        }
+    }
+
+    /// Queues a command now, so that commands are applied in the order they were decided on.
+    async fn propose(&mut self, ticket: Ticket, command: Command) {
+        let decided = match self.leading.submit(&command, PROPOSAL_MAX).await {
+            Ok(proposal) => {
+                async move {
+                    let decision = match proposal.applied().await {
+                        Ok(applied) => Decision::Applied(applied.revision, applied.outcome),
+                        Err(error) => decision_on(&error),
+                    };
+                    Input::Decided(ticket, decision)
+                }
+            }
+            Err(error) => {
+                let decision = decision_on(&error);
+                self.pending
+                    .push(Box::pin(async move { Input::Decided(ticket, decision) }));
+                return;
+            }
+        };
+        self.pending.push(Box::pin(decided));
+    }
+
+    fn round(&mut self, number: u64) {
+        let leading = self.leading.clone();
+        self.pending.push(Box::pin(async move {
+            Input::RoundEnded(number, leading.round(ROUND_MAX).await.is_ok())
+        }));
+    }
+
+    fn plan(&mut self, group: GroupId, observed: Observed) {
+        let consensus = self.consensus.clone();
+        let planned = tokio::task::spawn_blocking(move || {
+            consensus.read(|state| planner::plan(state, group, &observed))
+        });
+        self.pending.push(Box::pin(async move {
+            match planned.await {
+                Ok(plan) => Input::Planned(plan),
+                Err(error) => {
+                    tracing::error!(%error, "the planner panicked");
+                    Input::Unplanned(group)
+                }
+            }
+        }));
+    }
+}
+
+fn decision_on(error: &ProposeError) -> Decision {
+    match error {
+        ProposeError::OutcomeUnknown => Decision::Unknown,
+        ProposeError::NotLeader { .. }
+        | ProposeError::Unavailable { .. }
+        | ProposeError::TooLarge { .. }
+        | ProposeError::Stopped => Decision::NotProposed,
+    }
+}
