@@ -173,14 +173,15 @@ pub enum WorkerCommand {
 /// Arguments of `watch`.
 #[derive(Debug, Args)]
 pub struct WatchArguments {
-    /// How to reach the coordinators.
-    #[command(flatten)]
-    pub options: ClientOptions,
     /// Name of the group
     pub group: String,
     /// Leave out the state at the start and print only what happens from now on
     #[arg(long)]
     pub from_now: bool,
+    // Last, because its heading holds for all that follows.
+    /// How to reach the coordinators.
+    #[command(flatten)]
+    pub options: ClientOptions,
 }
 
 /// Commands on tokens.

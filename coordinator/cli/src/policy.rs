@@ -17,7 +17,7 @@ Keys of the policy, with what is allowed:
   lock_delay                  how long a shard rests after an unclean end, 0s to 1h
   drain_timeout               how long a worker may take to release a shard, 0s to 24h
   opening_deadline            how long a worker may take to open a shard, 1s to 24h
-  handoffs_in_flight_max      most shards on the move at one time, 1 to all; auto is a tenth, at least 16
+  handoffs_in_flight_max      most shards on the move at once, 1 to all, or auto (10 %, at least 16)
   load_factor                 most shards of a worker relative to its fair share, 1.0 to 10
   checkpoint_bytes_max        largest value in the replicated store, 1 to 1MiB
   checkpoint_total_bytes_max  most bytes of all checkpoints of the group, such as 16GiB";

@@ -12,7 +12,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use support::{LARGEST, Node, Ran, Role, at, tenure, tenure_until};
+use clap::CommandFactory;
+use support::{LARGEST, Node, Program, Ran, Role, at, tenure, tenure_until};
 use tenure_cli::Environment;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
@@ -287,6 +288,22 @@ async fn only_the_fields_that_were_given_are_changed() {
     );
     assert_eq!(request.seen_revision, 12);
     node.stop().await;
+}
+
+#[tokio::test]
+async fn a_binary_has_arguments_of_its_own_beside_those_of_the_operator_commands() {
+    Program::command().debug_assert();
+    let ran = tenure(&Environment::default(), &["serve", "--config", "node.toml"]).await;
+    assert_eq!((ran.exit, ran.out.as_str()), (0, "node.toml"));
+    let ran = tenure(
+        &Environment::default(),
+        &["serve", "--config", "node.toml", "--json"],
+    )
+    .await;
+    assert_eq!(
+        ran.exit, 2,
+        "an option of the operator commands got into another command"
+    );
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use tenure_cli::{Console, Environment, OperatorCommand};
 use tenure_proto::reason;
 use tenure_proto::v1::admin_service_server::{AdminService, AdminServiceServer};
@@ -107,9 +107,20 @@ impl Node {
 /// The operator commands as a binary embeds them.
 #[derive(Parser)]
 #[command(name = "tenure")]
-struct Program {
+pub(crate) struct Program {
     #[command(subcommand)]
-    command: OperatorCommand,
+    command: Embedding,
+}
+
+#[derive(Subcommand)]
+enum Embedding {
+    /// A command of the binary, with a `--config` that means something else
+    Serve {
+        #[arg(long)]
+        config: String,
+    },
+    #[command(flatten)]
+    Operator(Box<OperatorCommand>),
 }
 
 /// How a command ended and what it wrote.
@@ -139,9 +150,19 @@ pub(crate) async fn tenure_until(
             };
         }
     };
+    let command = match program.command {
+        Embedding::Operator(command) => command,
+        Embedding::Serve { config } => {
+            return Ran {
+                out: config,
+                err: String::new(),
+                exit: 0,
+            };
+        }
+    };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut console = Console::new(&mut out, &mut err, None);
-    let outcome = tenure_cli::run(&program.command, environment, &mut console, interrupted).await;
+    let outcome = tenure_cli::run(&command, environment, &mut console, interrupted).await;
     let mut exit = 0;
     if let Err(error) = outcome {
         tenure_cli::report(&error, &mut err);
