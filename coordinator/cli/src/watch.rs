@@ -4,11 +4,12 @@
 //! gap and repeats nothing. Where that is not possible any more, the coordinator says so, the command
 //! passes it on, and starts again from the state.
 
+mod line;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-use serde::Serialize;
 use tenure_proto::v1;
 use tenure_proto::v1::event::Event as Fact;
 use tenure_proto::v1::ownership_service_client::OwnershipServiceClient;
@@ -19,6 +20,8 @@ use crate::connection::Connection;
 use crate::console::Console;
 use crate::error::CliError;
 use crate::text::{self, Wide};
+
+use self::line::{CursorView, Line};
 
 /// Largest message taken: a part of the state with tens of thousands of shards.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -292,87 +295,4 @@ fn print(line: &Line, console: &mut Console<'_>) -> Result<(), CliError> {
         return console.json_line(line);
     }
     console.line(&line.for_people())
-}
-
-/// One line of output: an event, or one shard of the state. A field that does not belong to the kind
-/// of event is left out.
-#[derive(Default, Serialize)]
-struct Line {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cursor: Option<CursorView>,
-    #[serde(rename = "event")]
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    shard: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    phase: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    epoch: Option<Wide>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    worker: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session: Option<Wide>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    address: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mode: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cause: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_worker: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_session: Option<Wide>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    floor: Option<Wide>,
-}
-
-#[derive(Serialize)]
-struct CursorView {
-    revision: Wide,
-    ordinal: u32,
-}
-
-impl Line {
-    fn tenure(mut self, epoch: u64, owner: u64, names: &BTreeMap<u64, String>) -> Self {
-        self.epoch = Some(Wide(epoch)).filter(|epoch| epoch.0 > 0);
-        self.session = Some(Wide(owner)).filter(|session| session.0 > 0);
-        self.worker = names.get(&owner).cloned();
-        self
-    }
-
-    /// `1024.3  granted  shard=7 epoch=42 worker=w1 session=917`: what the words mean stands beside them.
-    fn for_people(&self) -> String {
-        let cursor = self.cursor.as_ref().map_or_else(String::new, |cursor| {
-            format!("{}.{}", cursor.revision.0, cursor.ordinal)
-        });
-        let wide = |number: &Option<Wide>| number.map(|number| number.0.to_string());
-        let parts = [
-            ("shard", self.shard.map(|shard| shard.to_string())),
-            ("phase", self.phase.clone()),
-            ("epoch", wide(&self.epoch)),
-            ("worker", self.worker.clone()),
-            ("session", wide(&self.session)),
-            ("address", self.address.clone()),
-            ("mode", self.mode.clone()),
-            ("cause", self.cause.clone()),
-            (
-                "detail",
-                self.detail.as_ref().map(|detail| format!("{detail:?}")),
-            ),
-            (
-                "next",
-                self.next_worker
-                    .clone()
-                    .or_else(|| wide(&self.next_session)),
-            ),
-            ("floor", wide(&self.floor)),
-        ];
-        let parts: Vec<_> = parts
-            .into_iter()
-            .filter_map(|(name, value)| value.map(|value| format!("{name}={value}")))
-            .collect();
-        format!("{cursor:<12}  {:<15}  {}", self.kind, parts.join(" "))
-    }
 }

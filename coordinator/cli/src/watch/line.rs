@@ -1,0 +1,90 @@
+//! What `watch` prints: one line, for people or as JSON.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::text::Wide;
+
+/// One line of output: an event, or one shard of the state. A field that does not belong to the kind
+/// of event is left out.
+#[derive(Default, Serialize)]
+pub(super) struct Line {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cursor: Option<CursorView>,
+    #[serde(rename = "event")]
+    pub(super) kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shard: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) phase: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) epoch: Option<Wide>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) worker: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) session: Option<Wide>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cause: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) detail: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_worker: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_session: Option<Wide>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) floor: Option<Wide>,
+}
+
+#[derive(Serialize)]
+pub(super) struct CursorView {
+    pub(super) revision: Wide,
+    pub(super) ordinal: u32,
+}
+
+impl Line {
+    pub(super) fn tenure(mut self, epoch: u64, owner: u64, names: &BTreeMap<u64, String>) -> Self {
+        self.epoch = Some(Wide(epoch)).filter(|epoch| epoch.0 > 0);
+        self.session = Some(Wide(owner)).filter(|session| session.0 > 0);
+        self.worker = names.get(&owner).cloned();
+        self
+    }
+
+    /// `1024.3  granted  shard=7 epoch=42 worker=w1 session=917`: what the words mean stands beside them.
+    pub(super) fn for_people(&self) -> String {
+        let cursor = self.cursor.as_ref().map_or_else(String::new, |cursor| {
+            format!("{}.{}", cursor.revision.0, cursor.ordinal)
+        });
+        let wide = |number: &Option<Wide>| number.map(|number| number.0.to_string());
+        let parts = [
+            ("shard", self.shard.map(|shard| shard.to_string())),
+            ("phase", self.phase.clone()),
+            ("epoch", wide(&self.epoch)),
+            ("worker", self.worker.clone()),
+            ("session", wide(&self.session)),
+            ("address", self.address.clone()),
+            ("mode", self.mode.clone()),
+            ("cause", self.cause.clone()),
+            (
+                "detail",
+                self.detail.as_ref().map(|detail| format!("{detail:?}")),
+            ),
+            (
+                "next",
+                self.next_worker
+                    .clone()
+                    .or_else(|| wide(&self.next_session)),
+            ),
+            ("floor", wide(&self.floor)),
+        ];
+        let parts: Vec<_> = parts
+            .into_iter()
+            .filter_map(|(name, value)| value.map(|value| format!("{name}={value}")))
+            .collect();
+        format!("{cursor:<12}  {:<15}  {}", self.kind, parts.join(" "))
+    }
+}
