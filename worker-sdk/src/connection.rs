@@ -122,7 +122,7 @@ pub struct ConnectionOptions {
     pub(crate) addresses: Vec<String>,
     pub(crate) tls: Option<TlsOptions>,
     connect_timeout: Duration,
-    call_timeout: Duration,
+    pub(crate) call_timeout: Duration,
 }
 
 impl ConnectionOptions {

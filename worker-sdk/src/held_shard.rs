@@ -643,3 +643,6 @@ impl fmt::Debug for HeldShard {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,10 +9,12 @@
 //!   your program                        this crate                        elsewhere
 //!   ┌──────────────┐  run(HeldShard)  ┌───────────────────────┐  stream  ┌──────────────┐
 //!   │ ShardHandler │◀─────────────────│ Worker: session,      │◀────────▶│ coordinators │
-//!   │              │  claim, write    │ belief, tenures       │          ├──────────────┤
-//!   │              │─────────────────▶│ HeldShard: token,     │  fenced  │ stores       │
-//!   └──────────────┘                  │ sequence, checks      │─────────▶│              │
-//!                                     └───────────────────────┘          └──────────────┘
+//!   │              │  claim, write    │ belief, tenures       │          │              │
+//!   │              │─────────────────▶│ HeldShard: token,     │  fenced  ├──────────────┤
+//!   └──────────────┘                  │ sequence, checks      │─────────▶│ stores       │
+//!   ┌──────────────┐  route(key)      ├───────────────────────┤  watch   └──────────────┘
+//!   │ your clients │─────────────────▶│ Router                │◀──────── any coordinator
+//!   └──────────────┘                  └───────────────────────┘
 //! ```
 //!
 //! # Where to look
@@ -20,6 +22,7 @@
 //! * [`Worker`], [`WorkerBuilder`], [`ShardHandler`], [`HeldShard`]: to process shards.
 //! * [`ReplicatedStore`]: checkpoints kept by the coordinators, the default; any other
 //!   [`CheckpointStore`] can be attached beside or instead of it.
+//! * [`Router`]: to send a request to the owner of its key.
 //! * [`connection`]: calls to the coordinators that follow the leader.
 //!
 //! # Invariants
@@ -39,6 +42,7 @@ mod error;
 mod handler;
 mod held_shard;
 mod replicated;
+mod router;
 mod session;
 mod status;
 mod stores;
@@ -50,6 +54,7 @@ pub use error::{BuildError, LostReason, RunError, ShardError, WorkerError};
 pub use handler::ShardHandler;
 pub use held_shard::{HandleState, HeldShard};
 pub use replicated::ReplicatedStore;
+pub use router::{Route, Router, RouterError};
 pub use status::{Counters, LinkState, Observer, RefusedWrite, ShardStatus, WorkerStatus};
 pub use tenure_fence::{
     Checkpoint, CheckpointError, CheckpointStore, Epoch, FencingToken, GroupName, MemoryStore,

@@ -353,9 +353,9 @@ impl Session {
         })
     }
 
-    fn on_opened(&mut self, stream: Stream) {
+    fn on_opened(&mut self, stream: Box<Stream>) {
         self.heard_at = self.clock.now();
-        self.link = Link::Open(Box::new(stream));
+        self.link = Link::Open(stream);
     }
 
     fn close_link(&mut self, until: Moment) {

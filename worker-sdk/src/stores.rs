@@ -128,6 +128,13 @@ async fn seal_in_batches(store: Arc<dyn CheckpointStore>, mut requests: mpsc::Re
         tokio::select! {
             received = requests.recv_many(&mut waiting, room), if open && room > 0 => {
                 open = received > 0;
+                // The runtime lets a task receive only so many at a time; what is there is taken
+                // all the same, so that it goes in one call.
+                while waiting.len() < BATCH_MAX
+                    && let Ok(request) = requests.try_recv()
+                {
+                    waiting.push(request);
+                }
             }
             Some(()) = flights.next(), if !flights.is_empty() => {}
             else => return,
@@ -161,5 +168,163 @@ async fn seal_batch(store: Arc<dyn CheckpointStore>, batch: Vec<Request>) {
         });
         // Whoever asked may have given up.
         let _given_up = request.answer.send(answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use tenure_fence::{MemoryStore, Resource, Write};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// A store that counts its batches and seals only when it is let.
+    struct Gated {
+        store: MemoryStore,
+        gate: Semaphore,
+        batches: Mutex<Vec<usize>>,
+    }
+
+    #[async_trait]
+    impl CheckpointStore for Gated {
+        async fn seal(&self, token: &FencingToken) -> Sealed {
+            self.store.seal(token).await
+        }
+
+        async fn seal_many(&self, tokens: &[FencingToken]) -> Vec<Sealed> {
+            self.batches.lock().unwrap().push(tokens.len());
+            self.gate.acquire().await.unwrap().forget();
+            self.store.seal_many(tokens).await
+        }
+
+        async fn write(&self, token: &FencingToken, write: Write) -> Result<(), CheckpointError> {
+            self.store.write(token, write).await
+        }
+
+        async fn read(&self, resource: &Resource) -> Sealed {
+            self.store.read(resource).await
+        }
+
+        async fn delete(&self, token: &FencingToken) -> Result<(), CheckpointError> {
+            self.store.delete(token).await
+        }
+
+        async fn probe(&self) -> Result<(), CheckpointError> {
+            Ok(())
+        }
+
+        fn max_value_bytes(&self) -> usize {
+            self.store.max_value_bytes()
+        }
+    }
+
+    fn token(shard: usize, epoch: u64) -> FencingToken {
+        format!("shard/orders/{shard}@{epoch}:{}/5", "0".repeat(32))
+            .parse()
+            .unwrap()
+    }
+
+    struct Attached {
+        store: Arc<Gated>,
+        stores: Stores,
+        tasks: JoinSet<()>,
+        stop: CancellationToken,
+    }
+
+    fn attach() -> Attached {
+        let gate = Semaphore::new(0);
+        let store = Arc::new(Gated {
+            store: MemoryStore::new(),
+            gate,
+            batches: Mutex::default(),
+        });
+        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        let named: (String, Arc<dyn CheckpointStore>) = ("gated".into(), store.clone());
+        let stores = Stores::attach(vec![named], &mut tasks, &stop);
+        Attached {
+            store,
+            stores,
+            tasks,
+            stop,
+        }
+    }
+
+    #[tokio::test]
+    async fn seals_that_come_together_go_in_few_calls_and_each_gets_its_answer() {
+        let Attached {
+            store,
+            stores,
+            mut tasks,
+            stop,
+        } = attach();
+        let attached = stores.at(0).unwrap();
+        let seals =
+            futures::future::join_all((0..3_000).map(|shard| attached.seal(token(shard, 1))));
+        let open = async {
+            // On the one thread of this test everything has come as far as it can when nothing has
+            // moved for so many turns.
+            let flown = || store.batches.lock().unwrap().len();
+            let (mut before, mut turns) = ((0, 0), 0);
+            while turns < 100 {
+                tokio::task::yield_now().await;
+                let now = (flown(), attached.seals.capacity());
+                turns = if now == before { turns + 1 } else { 0 };
+                before = now;
+            }
+            store.gate.add_permits(1_000);
+        };
+        let (answers, ()) = futures::join!(seals, open);
+        assert!(answers.iter().all(|answer| matches!(answer, Ok(None))));
+        let batches = store.batches.lock().unwrap().clone();
+        assert_eq!(batches.iter().sum::<usize>(), 3_000);
+        assert!(
+            batches.len() <= 8 && batches.iter().all(|&size| size <= BATCH_MAX),
+            "{batches:?}"
+        );
+        stop.cancel();
+        assert!(tasks.join_next().await.unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_shard_is_never_twice_in_a_batch() {
+        let (answer, _) = oneshot::channel();
+        let (other, _) = oneshot::channel();
+        let (third, _) = oneshot::channel();
+        let mut waiting = vec![
+            Request {
+                token: token(1, 7),
+                answer,
+            },
+            Request {
+                token: token(1, 8),
+                answer: other,
+            },
+            Request {
+                token: token(2, 1),
+                answer: third,
+            },
+        ];
+        let batch = next_batch(&mut waiting);
+        assert_eq!(batch.len(), 2);
+        assert_eq!(waiting[0].token, token(1, 8));
+        assert_eq!(next_batch(&mut waiting).len(), 1);
+        assert!(waiting.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_seal_of_a_stopped_worker_is_answered() {
+        let Attached {
+            stores,
+            mut tasks,
+            stop,
+            ..
+        } = attach();
+        stop.cancel();
+        tasks.join_next().await.unwrap().unwrap();
+        let sealed = stores.at(0).unwrap().seal(token(1, 1)).await;
+        assert!(matches!(sealed, Err(CheckpointError::Unavailable { .. })));
     }
 }

@@ -149,12 +149,12 @@ pub(crate) enum Link {
 }
 
 /// A stream that is being opened.
-type Opening = Pin<Box<dyn Future<Output = Result<Stream, StreamEnd>> + Send>>;
+type Opening = Pin<Box<dyn Future<Output = Result<Box<Stream>, StreamEnd>> + Send>>;
 
 /// What happens on a link.
 pub(crate) enum LinkEvent {
     /// The opening ended, either way.
-    Opened(Result<Stream, StreamEnd>),
+    Opened(Result<Box<Stream>, StreamEnd>),
     /// A message arrived, or the stream ended.
     Message(Result<AttachResponse, StreamEnd>),
 }
@@ -174,7 +174,7 @@ impl Link {
         let opening = async move {
             let stream = std::pin::pin!(stream);
             match future::select(stream, clock.sleep_until(until)).await {
-                Either::Left((opened, _)) => opened,
+                Either::Left((opened, _)) => opened.map(Box::new),
                 Either::Right(_) => Err(StreamEnd::Silent),
             }
         };
