@@ -457,18 +457,25 @@ impl Connection {
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         let timeout = self.inner.options.call_timeout;
+        // A node that takes the call and does not answer leaves time to ask another.
+        let patience = match repeat {
+            Repeat::Always => timeout / 2,
+            Repeat::UntilSent => timeout,
+        };
         let mut may_have_happened = false;
+        let mut asking = None;
         let mut last = None;
         let trying = async {
             let mut backoff = Backoff::new();
             let mut hints = 0;
             loop {
                 let address = self.pick(target);
-                // The server is told the whole timeout: the rest of it is known here only.
-                let mut error = match self
-                    .try_one(&address, timeout, &call, &mut may_have_happened)
-                    .await
-                {
+                asking = Some(address.clone());
+                let answer = self
+                    .try_one(&address, patience, &call, &mut may_have_happened)
+                    .await;
+                asking = None;
+                let mut error = match answer {
                     Ok(value) => return Ok(value),
                     Err(error) => error,
                 };
@@ -490,6 +497,10 @@ impl Connection {
         if let Ok(outcome) = tokio::time::timeout(timeout, trying).await {
             return outcome;
         }
+        if let Some(address) = asking {
+            // It has had its time: the next call begins with another.
+            self.failed(&address);
+        }
         let mut error = last.unwrap_or_else(|| {
             CallError::local(
                 Code::DeadlineExceeded,
@@ -503,7 +514,7 @@ impl Connection {
     async fn try_one<T, F, Fut>(
         &self,
         address: &str,
-        timeout: Duration,
+        patience: Duration,
         call: &F,
         sent: &mut bool,
     ) -> Result<T, CallError>
@@ -515,7 +526,7 @@ impl Connection {
         // If the whole call runs out of time below, this one may have happened; if it answers, the
         // answer says so.
         let before = std::mem::replace(sent, true);
-        let service = InterceptedService::new(channel, Deadline(timeout));
+        let service = InterceptedService::new(channel, Deadline(patience));
         let answered = call(service).await;
         *sent = before;
         answered

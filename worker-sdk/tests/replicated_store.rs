@@ -529,6 +529,25 @@ async fn a_write_to_a_node_that_does_not_lead_goes_to_the_leader() {
 }
 
 #[tokio::test]
+async fn a_node_that_takes_calls_and_never_answers_leaves_time_for_another() {
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = mute.local_addr().unwrap().to_string();
+    let node = Node::start().await;
+    let store = store_at(&[&address, &node.address], Duration::from_secs(2));
+    store.seal(&shard_token(1, 1)).await.unwrap();
+    assert_eq!(node.backing.seals.lock().unwrap().len(), 1);
+    node.stop().await;
+
+    // With nobody else to ask the outcome is unknown: the call was taken.
+    let store = store_at(&[&address], Duration::from_millis(300));
+    let sealed = store.seal(&shard_token(1, 2)).await;
+    assert!(
+        matches!(sealed, Err(CheckpointError::OutcomeUnknown { .. })),
+        "{sealed:?}"
+    );
+}
+
+#[tokio::test]
 async fn an_epoch_that_was_never_granted_is_final() {
     let node = Node::start().await;
     let never = || Fault::Refuse(error(Code::FailedPrecondition, reason::NEVER_GRANTED, &[]));
