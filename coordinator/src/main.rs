@@ -1,1 +1,61 @@
-fn main() {}
+//! The binary `tenure`: runs a coordinator, or one of the operator commands.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use tenure_cli::OperatorCommand;
+use tenure_coordinator::node::{self, DevArgs, NodeError, ServeArgs};
+
+/// Decides which one worker may write to each shard, and makes storage refuse everybody else.
+#[derive(Debug, Parser)]
+#[command(name = "tenure", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a coordinator
+    Serve(ServeArgs),
+    /// Run a coordinator of one node on this machine, for trying things out
+    Dev(DevArgs),
+    #[command(flatten)]
+    Operator(OperatorCommand),
+}
+
+/// How long blocking work may go on after a node has stopped.
+const LINGER_MAX: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Serve(args) => run(node::serve(args)),
+        Command::Dev(args) => run(node::dev(args)),
+        Command::Operator(command) => tenure_cli::execute(&command),
+    }
+}
+
+fn run(node: impl Future<Output = Result<(), NodeError>>) -> ExitCode {
+    let result = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => {
+            let result = runtime.block_on(node);
+            runtime.shutdown_timeout(LINGER_MAX);
+            result
+        }
+        Err(source) => Err(NodeError::Process {
+            operation: "start threads",
+            source,
+        }),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tenure: {}", error.line());
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Where log lines go: to stderr, so that stdout is left to data.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
@@ -18,18 +18,33 @@ pub enum LogFormat {
     Json,
 }
 
-/// Checks a filter such as `info` or `info,openraft=warn`.
+/// Name of the Raft library in filters.
+const RAFT: &str = "openraft";
+
+/// Reads a filter such as `info` or `info,tenure_coordinator::watch=debug`.
+///
+/// The library that carries Raft tells every step at level `info`; unless the filter speaks of it, only
+/// its warnings are kept, for leadership and membership are told by the coordinator itself.
 ///
 /// # Errors
 ///
 /// What is wrong with it.
 pub fn parse_filter(level: &str) -> Result<EnvFilter, ParseError> {
+    let level = if level.contains(RAFT) {
+        level.to_owned()
+    } else {
+        format!("{RAFT}=warn,{level}")
+    };
     EnvFilter::builder().parse(level)
 }
 
 /// Starts logging in this process. A second call changes nothing: the first one decides.
 pub fn install(filter: EnvFilter, format: LogFormat) {
-    let lines = fmt().with_env_filter(filter).with_writer(io::stderr);
+    let colours = io::stderr().is_terminal();
+    let lines = fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(colours);
     // Fails only if a subscriber is there already.
     let _ = match format {
         LogFormat::Text => lines.with_target(false).try_init(),

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::batch::{Batch, Cursor};
 use super::journal;
+use crate::consensus::{Observer, Outcome};
 
 /// Keeps the latest batches and hands them to subscribers.
 pub struct Hub {
@@ -189,6 +190,20 @@ impl Hub {
 
     fn write(&self) -> RwLockWriteGuard<'_, History> {
         self.history.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Hub {
+    fn applied(&self, revision: Revision, outcome: &Outcome) {
+        match outcome {
+            Ok(effect) => self.publish(revision, &effect.events),
+            // A refused command changed nothing.
+            Err(_) => self.publish(revision, &[]),
+        }
+    }
+
+    fn replaced(&self, revision: Revision) {
+        self.replace(revision);
     }
 }
 

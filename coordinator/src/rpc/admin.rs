@@ -1,0 +1,223 @@
+//! Groups, workers and policy.
+
+use std::time::Duration;
+
+use tenure_fence::GroupName;
+use tenure_ownership::command::SetPolicy;
+use tenure_ownership::ids::{GroupId, Revision};
+use tenure_ownership::policy::Policy;
+use tenure_ownership::{Command, Rejection};
+use tenure_proto::v1 as pb;
+use tenure_proto::v1::admin_service_server::AdminService;
+use tonic::{Request, Response, Status};
+
+use super::context::{RpcContext, cluster_of};
+use super::convert::{self, PolicyEdit};
+use super::{present, status};
+
+/// Tries to edit a policy that others edit at the same time.
+const EDITS_MAX: usize = 5;
+
+/// The admin service.
+pub(super) struct Admin {
+    context: RpcContext,
+}
+
+impl Admin {
+    pub(super) fn new(context: RpcContext) -> Self {
+        Self { context }
+    }
+
+    /// Edits the policy as it is now, or as it was at `seen`.
+    ///
+    /// The log carries whole policies, each with the revision it was edited from: of two edits of
+    /// different fields at the same time the second is refused, and made again from what the first left.
+    async fn edit_policy(
+        &self,
+        group: &GroupName,
+        edit: &PolicyEdit,
+        seen: Option<Revision>,
+        within: Duration,
+    ) -> Result<(Policy, Revision), Status> {
+        let mut refused = None;
+        for _ in 0..EDITS_MAX {
+            let (current, shard_count, revision) = self
+                .context
+                .read_group(group, within, |_, group| {
+                    let header = &group.header;
+                    Ok((
+                        header.policy.clone(),
+                        header.shard_count,
+                        header.policy_revision,
+                    ))
+                })
+                .await?;
+            let policy = edit
+                .apply_to(current, shard_count, &self.context.limits.ttl)
+                .map_err(status::invalid)?;
+            let command = SetPolicy {
+                group: group.clone(),
+                seen: Some(seen.unwrap_or(revision)),
+                policy: policy.clone(),
+            };
+            match self
+                .context
+                .try_propose(Command::SetPolicy(command), within)
+                .await?
+            {
+                Ok((revision, _)) => return Ok((policy, revision)),
+                Err(rejection @ Rejection::PolicyChanged { .. }) if seen.is_none() => {
+                    refused = Some(rejection);
+                }
+                Err(rejection) => return Err(status::rejection(&rejection)),
+            }
+        }
+        Err(refused.map_or_else(
+            || status::unavailable("the policy keeps changing"),
+            |rejection| status::rejection(&rejection),
+        ))
+    }
+}
+
+#[tonic::async_trait]
+impl AdminService for Admin {
+    async fn create_group(
+        &self,
+        request: Request<pb::CreateGroupRequest>,
+    ) -> Result<Response<pb::CreateGroupResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let create = convert::create_group(request.into_inner(), &self.context.limits.ttl)
+            .map_err(status::invalid)?;
+        let (revision, _) = self
+            .context
+            .propose(Command::CreateGroup(create), within)
+            .await?;
+        // Gone if it was deleted at once.
+        let group = self.context.consensus.read(|state| {
+            state
+                .group(GroupId(revision.0))
+                .map(|group| present::group(state, group))
+        });
+        Ok(Response::new(pb::CreateGroupResponse {
+            group,
+            revision: revision.0,
+        }))
+    }
+
+    async fn get_group(
+        &self,
+        request: Request<pb::GetGroupRequest>,
+    ) -> Result<Response<pb::GetGroupResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let name = convert::group("name", &request.get_ref().name).map_err(status::invalid)?;
+        let answer = |state: &tenure_ownership::State, group: &_| {
+            let (group, revision) = (Some(present::group(state, group)), state.revision().0);
+            Ok(pb::GetGroupResponse { group, revision })
+        };
+        self.context
+            .read_group(&name, within, answer)
+            .await
+            .map(Response::new)
+    }
+
+    async fn list_groups(
+        &self,
+        request: Request<pb::ListGroupsRequest>,
+    ) -> Result<Response<pb::ListGroupsResponse>, Status> {
+        let (after, page_size) =
+            convert::group_query(request.get_ref()).map_err(status::invalid)?;
+        self.context.consensus.read(|state| {
+            cluster_of(state)?;
+            let mut named: Vec<_> = state
+                .groups()
+                .filter(|group| {
+                    after
+                        .as_ref()
+                        .is_none_or(|after| group.header.name > *after)
+                })
+                .collect();
+            named.sort_unstable_by(|one, other| one.header.name.cmp(&other.header.name));
+            let more = named.len() > page_size;
+            named.truncate(page_size);
+            let next = named
+                .last()
+                .filter(|_| more)
+                .map(|last| last.header.name.to_string());
+            Ok(Response::new(pb::ListGroupsResponse {
+                groups: named
+                    .into_iter()
+                    .map(|group| present::group(state, group))
+                    .collect(),
+                next: next.unwrap_or_default(),
+                revision: state.revision().0,
+            }))
+        })
+    }
+
+    async fn set_policy(
+        &self,
+        request: Request<pb::SetPolicyRequest>,
+    ) -> Result<Response<pb::SetPolicyResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let (group, edit, seen) =
+            convert::set_policy(request.into_inner()).map_err(status::invalid)?;
+        let (policy, revision) = self.edit_policy(&group, &edit, seen, within).await?;
+        let policy = Some(present::policy(&policy));
+        Ok(Response::new(pb::SetPolicyResponse {
+            policy,
+            revision: revision.0,
+        }))
+    }
+
+    async fn delete_group(
+        &self,
+        request: Request<pb::DeleteGroupRequest>,
+    ) -> Result<Response<pb::DeleteGroupResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let name = convert::group("name", &request.get_ref().name).map_err(status::invalid)?;
+        let (revision, _) = self
+            .context
+            .propose(Command::DeleteGroup(name), within)
+            .await?;
+        Ok(Response::new(pb::DeleteGroupResponse {
+            revision: revision.0,
+        }))
+    }
+
+    async fn list_workers(
+        &self,
+        request: Request<pb::ListWorkersRequest>,
+    ) -> Result<Response<pb::ListWorkersResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let name = convert::group("group", &request.get_ref().group).map_err(status::invalid)?;
+        let answer = |state: &tenure_ownership::State, group: &tenure_ownership::group::Group| {
+            let cluster = cluster_of(state)?;
+            let workers = group.workers.iter();
+            Ok(pb::ListWorkersResponse {
+                workers: workers
+                    .map(|(name, worker)| present::worker(state, cluster, name, worker))
+                    .collect(),
+                revision: state.revision().0,
+            })
+        };
+        self.context
+            .read_group(&name, within, answer)
+            .await
+            .map(Response::new)
+    }
+
+    async fn set_worker_mode(
+        &self,
+        request: Request<pb::SetWorkerModeRequest>,
+    ) -> Result<Response<pb::SetWorkerModeResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let set = convert::set_worker_mode(request.get_ref()).map_err(status::invalid)?;
+        let (revision, _) = self
+            .context
+            .propose(Command::SetWorkerMode(set), within)
+            .await?;
+        Ok(Response::new(pb::SetWorkerModeResponse {
+            revision: revision.0,
+        }))
+    }
+}

@@ -1,0 +1,303 @@
+//! The replicated store: fenced checkpoints kept by the coordinator itself.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use prost::Message as _;
+use tenure_fence::{GroupName, Owner, Refusal, ShardRef};
+use tenure_ownership::command::{Seal, Tenure};
+use tenure_ownership::ids::{GroupId, ShardIndex};
+use tenure_ownership::record::checkpoint_key;
+use tenure_ownership::shard::{Content, Shard, Written};
+use tenure_ownership::{Command, Rejection};
+use tenure_proto::v1 as pb;
+use tenure_proto::v1::checkpoint_service_server::CheckpointService;
+use tonic::{Request, Response, Status};
+
+use super::context::RpcContext;
+use super::convert::{self, CHECKPOINT_BYTES_MAX, Invalid};
+use super::{present, status};
+
+/// An answer to a seal carries at most this many bytes of checkpoints, and at least one checkpoint.
+const SEAL_BYTES_MAX: usize = 3 << 20;
+
+/// Checkpoints read from disk at one time for one request.
+const READS_MAX: usize = 16;
+
+/// Looks at a checkpoint that is being overwritten.
+const LOOKS_MAX: usize = 8;
+
+/// The checkpoint service.
+pub(super) struct Checkpoints {
+    context: RpcContext,
+}
+
+/// What a look at the state says of a checkpoint.
+enum Look {
+    /// The tenure that asked is over; the shard is at this epoch.
+    Fenced(u64),
+    /// There is none.
+    Nothing,
+    /// Its bytes are stored under the shard of this life of the group.
+    Written(GroupId, Written, Content),
+}
+
+/// A checkpoint with its bytes, or why there is none.
+enum Found {
+    Fenced(u64),
+    Nothing,
+    Checkpoint(pb::Checkpoint),
+    Corrupt,
+}
+
+impl Look {
+    fn of(group: GroupId, shard: &Shard) -> Self {
+        let latest = shard
+            .replicated
+            .as_ref()
+            .and_then(|replicated| replicated.latest.as_ref());
+        match latest.and_then(|written| Some((written, written.content?))) {
+            Some((written, content)) => Self::Written(group, written.clone(), content),
+            None => Self::Nothing,
+        }
+    }
+}
+
+impl Checkpoints {
+    pub(super) fn new(context: RpcContext) -> Self {
+        Self { context }
+    }
+
+    /// Reads the bytes that a look at the state speaks of, and looks again if they are others: what
+    /// the state says and what is on disk are read one after the other, and may change in between.
+    async fn find(
+        &self,
+        index: ShardIndex,
+        look: impl Fn() -> Result<Look, Status>,
+    ) -> Result<Found, Status> {
+        let mut previous = None;
+        for _ in 0..LOOKS_MAX {
+            let (group, written, content) = match look()? {
+                Look::Fenced(epoch) => return Ok(Found::Fenced(epoch)),
+                Look::Nothing => return Ok(Found::Nothing),
+                Look::Written(group, written, content) => (group, written, content),
+            };
+            // Nothing was written since the last look, and yet the bytes are not those.
+            if previous.as_ref() == Some(&written) {
+                tracing::error!(%group, shard = %index, "stored checkpoint is corrupt");
+                return Ok(Found::Corrupt);
+            }
+            let bytes = self
+                .context
+                .consensus
+                .record(&checkpoint_key(group, index))
+                .await;
+            let bytes = bytes.map_err(|error| status::from_storage(&error))?;
+            if let Some(bytes) = bytes.filter(|bytes| is_content(bytes, content)) {
+                return Ok(Found::Checkpoint(present::checkpoint(
+                    &written,
+                    bytes.into(),
+                )));
+            }
+            previous = Some(written);
+        }
+        Err(status::unavailable(
+            "the checkpoint keeps being overwritten",
+        ))
+    }
+
+    /// Reads what a seal that was accepted guards.
+    async fn sealed(
+        &self,
+        group: &GroupName,
+        owner: Owner,
+        tenure: Tenure,
+    ) -> Result<pb::SealOutcome, Status> {
+        let look = || {
+            Ok(self.context.consensus.read(|state| {
+                let found = state
+                    .group_named(group)
+                    .and_then(|group| Some((group.header.id, group.shard(tenure.shard)?)));
+                // The group has been deleted since, and with it the tenure has ended.
+                let Some((id, shard)) = found else {
+                    return Look::Fenced(tenure.epoch.get());
+                };
+                let fence = shard
+                    .replicated
+                    .as_ref()
+                    .map(|replicated| replicated.fence());
+                let holds = fence
+                    .is_some_and(|fence| fence.epoch == tenure.epoch && fence.owner == owner)
+                    && shard.epoch == Some(tenure.epoch);
+                if holds {
+                    Look::of(id, shard)
+                } else {
+                    Look::Fenced(current(shard, tenure))
+                }
+            }))
+        };
+        Ok(match self.find(tenure.shard, look).await? {
+            Found::Fenced(current_epoch) => pb::SealOutcome {
+                status: pb::SealStatus::Fenced.into(),
+                current_epoch,
+                checkpoint: None,
+            },
+            Found::Nothing => outcome(pb::SealStatus::Sealed),
+            Found::Checkpoint(checkpoint) => pb::SealOutcome {
+                checkpoint: Some(checkpoint),
+                ..outcome(pb::SealStatus::Sealed)
+            },
+            Found::Corrupt => outcome(pb::SealStatus::Corrupt),
+        })
+    }
+
+    async fn seal_all(&self, seal: Seal, within: Duration) -> Result<Vec<pb::SealOutcome>, Status> {
+        let (group, owner, tenures) = (seal.group.clone(), seal.owner, seal.tenures.clone());
+        let (_, effect) = self.context.propose(Command::Seal(seal), within).await?;
+        let refused: BTreeMap<ShardIndex, Rejection> = effect.refused.into_iter().collect();
+        let (group, refused) = (&group, &refused);
+
+        let mut outcomes = Vec::with_capacity(tenures.len());
+        let mut bytes = 0;
+        let mut answers = stream::iter(tenures.clone())
+            .map(|tenure| async move {
+                match refused.get(&tenure.shard) {
+                    Some(rejection) => refused_seal(rejection),
+                    None => self.sealed(group, owner, tenure).await,
+                }
+            })
+            .buffered(READS_MAX);
+        while let Some(answer) = answers.next().await {
+            let answer = answer?;
+            bytes += answer.encoded_len();
+            if bytes > SEAL_BYTES_MAX && !outcomes.is_empty() {
+                break;
+            }
+            outcomes.push(answer);
+        }
+        outcomes.resize(tenures.len(), outcome(pb::SealStatus::Deferred));
+        Ok(outcomes)
+    }
+
+    async fn read_latest(&self, shard: &ShardRef, within: Duration) -> Result<Found, Status> {
+        let index = ShardIndex(shard.index);
+        // Names the group or shard that is not there, also after asking a quorum.
+        self.context
+            .read_group(&shard.group, within, |_, _| Ok(()))
+            .await?;
+        let look = || {
+            self.context.read_group_here(&shard.group, |_, group| {
+                let found = group.shard(index).ok_or_else(|| {
+                    let count = group.header.shard_count;
+                    let problem = format!("is {index}, the group has {count} shards");
+                    status::invalid(Invalid::new("shard.index", problem))
+                })?;
+                Ok(Look::of(group.header.id, found))
+            })
+        };
+        self.find(index, look).await
+    }
+}
+
+/// The epoch that fenced a tenure: that of a newer grant. If the tenure ended without one it is its own.
+fn current(shard: &Shard, tenure: Tenure) -> u64 {
+    shard.epoch.map_or(tenure.epoch.get(), |epoch| {
+        epoch.get().max(tenure.epoch.get())
+    })
+}
+
+fn is_content(bytes: &[u8], content: Content) -> bool {
+    usize::try_from(content.length).is_ok_and(|length| length == bytes.len())
+        && crc32c::crc32c(bytes) == content.crc32c
+}
+
+fn outcome(status: pb::SealStatus) -> pb::SealOutcome {
+    pb::SealOutcome {
+        status: status.into(),
+        ..pb::SealOutcome::default()
+    }
+}
+
+/// The outcome of one refused seal. A refusal that no outcome stands for refuses the whole request.
+fn refused_seal(rejection: &Rejection) -> Result<pb::SealOutcome, Status> {
+    match rejection {
+        Rejection::Fence(Refusal::Fenced { current, .. }) => Ok(pb::SealOutcome {
+            current_epoch: current.get(),
+            ..outcome(pb::SealStatus::Fenced)
+        }),
+        Rejection::Fence(Refusal::EpochConflict) => Ok(outcome(pb::SealStatus::EpochConflict)),
+        Rejection::NeverGranted { .. } => Ok(outcome(pb::SealStatus::NeverGranted)),
+        other => Err(status::rejection(other)),
+    }
+}
+
+#[tonic::async_trait]
+impl CheckpointService for Checkpoints {
+    async fn seal(
+        &self,
+        request: Request<pb::SealRequest>,
+    ) -> Result<Response<pb::SealResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let seal = convert::seal(request.into_inner()).map_err(status::invalid)?;
+        let outcomes = self.seal_all(seal, within).await?;
+        Ok(Response::new(pb::SealResponse { outcomes }))
+    }
+
+    async fn write(
+        &self,
+        request: Request<pb::WriteRequest>,
+    ) -> Result<Response<pb::WriteResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let bytes = request.get_ref().data.len();
+        if bytes > CHECKPOINT_BYTES_MAX {
+            return Err(status::too_large(bytes, CHECKPOINT_BYTES_MAX));
+        }
+        let write = convert::write(request.into_inner()).map_err(status::invalid)?;
+        let (revision, _) = self
+            .context
+            .propose(Command::WriteCheckpoint(write), within)
+            .await?;
+        Ok(Response::new(pb::WriteResponse {
+            revision: revision.0,
+        }))
+    }
+
+    async fn read(
+        &self,
+        request: Request<pb::ReadRequest>,
+    ) -> Result<Response<pb::ReadResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let shard = convert::read(request.into_inner()).map_err(status::invalid)?;
+        // Before the read: the answer is at least as new as it says.
+        let revision = self.context.consensus.read(|state| state.revision().0);
+        let checkpoint = match self.read_latest(&shard, within).await? {
+            Found::Checkpoint(checkpoint) => Some(checkpoint),
+            Found::Nothing | Found::Fenced(_) => None,
+            Found::Corrupt => {
+                return Err(status::corrupt(format!(
+                    "the checkpoint of {shard} is damaged"
+                )));
+            }
+        };
+        Ok(Response::new(pb::ReadResponse {
+            checkpoint,
+            revision,
+        }))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<pb::DeleteRequest>,
+    ) -> Result<Response<pb::DeleteResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let delete = convert::delete_checkpoint(request.into_inner()).map_err(status::invalid)?;
+        let (revision, _) = self
+            .context
+            .propose(Command::DeleteCheckpoint(delete), within)
+            .await?;
+        Ok(Response::new(pb::DeleteResponse {
+            revision: revision.0,
+        }))
+    }
+}

@@ -1,0 +1,72 @@
+//! The gRPC services: one file per service. Handlers translate, they do not think.
+//!
+//! ```text
+//!   request ─▶ convert ─▶ propose, or read ─▶ present ─▶ answer
+//!                │ Invalid    │ error, rejection
+//!                └────────────┴──▶ status
+//! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | `convert` | all validation of input |
+//! | `status` | the one table from errors to codes and details |
+//! | `present` | words of the domain as messages |
+//! | `context` | what handlers share: consensus, events, limits, deadlines |
+//! | `ownership`, `watch`, `encoded` | who owns what; events, encoded once for all watchers |
+//! | `checkpoint`, `admin`, `cluster`, `health` | the other services |
+//!
+//! # Invariants
+//!
+//! * Every request has a deadline and a size limit.
+//! * Nothing here changes state: changes are proposed.
+
+mod admin;
+mod checkpoint;
+mod cluster;
+mod context;
+mod convert;
+mod encoded;
+mod health;
+mod ownership;
+mod present;
+mod status;
+mod watch;
+
+use tenure_proto::v1::admin_service_server::AdminServiceServer;
+use tenure_proto::v1::checkpoint_service_server::CheckpointServiceServer;
+use tenure_proto::v1::cluster_service_server::ClusterServiceServer;
+use tonic::service::Routes;
+
+pub use self::context::{RequestLimits, RpcContext};
+pub(crate) use self::health::report as report_health;
+
+/// Largest request that carries no checkpoint, in bytes: a key of 64 KiB, or a seal of 1,000 tenures.
+const REQUEST_BYTES_MAX: usize = 256 << 10;
+
+/// Largest request that carries a checkpoint, in bytes. Above the checkpoint itself, so that one that
+/// is a little too large is refused by name.
+const CHECKPOINT_REQUEST_BYTES_MAX: usize = convert::CHECKPOINT_BYTES_MAX + (256 << 10);
+
+/// Returns the public services but the worker stream and health.
+///
+/// # Errors
+///
+/// What the reflection service says of the descriptors.
+pub fn routes(context: &RpcContext) -> Result<Routes, tonic_reflection::server::Error> {
+    let admin = AdminServiceServer::new(admin::Admin::new(context.clone()))
+        .max_decoding_message_size(REQUEST_BYTES_MAX);
+    let cluster = ClusterServiceServer::new(cluster::Cluster::new(context.clone()))
+        .max_decoding_message_size(REQUEST_BYTES_MAX);
+    let checkpoint = CheckpointServiceServer::new(checkpoint::Checkpoints::new(context.clone()))
+        .max_decoding_message_size(CHECKPOINT_REQUEST_BYTES_MAX);
+    let ownership = encoded::OwnershipRoutes::new(ownership::Ownership::new(context.clone()));
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(tenure_proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    Ok(Routes::new(admin)
+        .add_service(cluster)
+        .add_service(checkpoint)
+        .add_service(ownership)
+        .add_service(reflection))
+}
