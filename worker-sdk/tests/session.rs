@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use script::{Coordinator, error, tenure, within};
+use tenure::connection::TlsOptions;
 use tenure::{
     Checkpoint, CheckpointStore, HandleState, HeldShard, LostReason, ManualClock, MemoryStore,
     RunError, ShardError, ShardHandler, Worker, WorkerError, WorkerHandle,
@@ -22,6 +23,7 @@ use tenure_proto::v1::attach_response::Message as Down;
 use tenure_proto::v1::{Lost, ReleaseCause};
 use tokio::sync::{Semaphore, mpsc};
 use tonic::Code;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 /// What a handler does with a shard after it has claimed it.
 #[derive(Clone, Copy)]
@@ -583,4 +585,68 @@ async fn a_worker_that_stops_does_not_wait_for_ever_for_a_stubborn_handler_or_a_
     .await;
     assert!(stopped.is_ok());
     assert!(matches!(shard.state(), HandleState::Lost(_)));
+}
+
+/// A certificate for this host and its key, in PEM, and the authority's certificate.
+struct Certificates {
+    authority: String,
+    certificate: String,
+    key: String,
+}
+
+fn certificates() -> Certificates {
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = parameters.self_signed(&authority_key).unwrap();
+    let issuer = rcgen::Issuer::new(parameters, authority_key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let leaf = rcgen::CertificateParams::new(vec!["coordinator.test".to_owned()]).unwrap();
+    Certificates {
+        authority: authority.pem(),
+        certificate: leaf.signed_by(&key, &issuer).unwrap().pem(),
+        key: key.serialize_pem(),
+    }
+}
+
+#[tokio::test]
+async fn a_worker_registers_through_mutual_tls() {
+    let Certificates {
+        authority,
+        certificate,
+        key,
+    } = certificates();
+    let tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(&certificate, &key))
+        .client_ca_root(Certificate::from_pem(&authority));
+    let server = Server::builder().tls_config(tls).unwrap();
+    let mut coordinator = Coordinator::start_with(server).await;
+    let clock = Arc::new(ManualClock::new());
+    let (sender, _shards) = mpsc::channel(1);
+    let tls = TlsOptions::new(authority)
+        .identity(certificate, key)
+        .server_name("coordinator.test");
+    let release = Arc::new(Semaphore::new(0));
+    let mut worker = Worker::builder()
+        .coordinators([coordinator.address.clone()])
+        .tls(tls)
+        .group("orders")
+        .name("worker-1")
+        .clock(clock.clone())
+        .handler(Probe {
+            behaviour: Behaviour::Obedient,
+            shards: sender,
+            release,
+        })
+        .build()
+        .unwrap()
+        .spawn();
+    let mut stream = coordinator.accept(&clock).await;
+    assert_eq!(stream.register().await.worker, "worker-1");
+    stream
+        .fail(error(Code::NotFound, reason::GROUP_NOT_FOUND, &[]))
+        .await;
+    let outcome = within("the worker stops", worker.stopped()).await;
+    assert!(matches!(outcome, Err(RunError::Refused { .. })));
+    coordinator.stop().await;
 }

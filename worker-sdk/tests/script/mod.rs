@@ -258,6 +258,11 @@ pub(crate) struct Coordinator {
 
 impl Coordinator {
     pub(crate) async fn start() -> Self {
+        Self::start_with(Server::builder()).await
+    }
+
+    /// Starts one that speaks as `server` is set up to, such as TLS.
+    pub(crate) async fn start_with(mut server: Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (sender, streams) = mpsc::channel(16);
@@ -269,7 +274,7 @@ impl Coordinator {
         };
         let stopped = stop.clone();
         let server = tokio::spawn(async move {
-            let serving = Server::builder()
+            let serving = server
                 .add_service(WorkerServiceServer::new(service))
                 .serve_with_incoming(TcpListenerStream::new(listener));
             // Cut off, as a killed process would be.
