@@ -145,3 +145,39 @@ pub(super) fn check_addressed(metadata: &MetadataMap, own: Identity) -> Result<(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(cluster: u128, node: u64) -> Identity {
+        Identity {
+            cluster: ClusterId(cluster),
+            node: NodeId(node),
+        }
+    }
+
+    #[test]
+    fn call_for_this_node_is_answered() {
+        let call = addressed(identity(7, 1), NodeId(2), ());
+        check_addressed(call.metadata(), identity(7, 2)).unwrap();
+    }
+
+    #[test]
+    fn call_for_another_cluster_or_node_or_from_itself_is_refused() {
+        let calls = [
+            addressed(identity(8, 1), NodeId(2), ()),
+            addressed(identity(7, 1), NodeId(3), ()),
+            addressed(identity(7, 2), NodeId(2), ()),
+            Request::new(()),
+        ];
+        for call in calls {
+            let refused = check_addressed(call.metadata(), identity(7, 2)).unwrap_err();
+            assert_eq!(refused.code(), Code::FailedPrecondition);
+            assert!(matches!(
+                PeerError::from(refused),
+                PeerError::Unreachable(_)
+            ));
+        }
+    }
+}

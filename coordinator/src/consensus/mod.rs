@@ -58,6 +58,8 @@ mod runtime;
 mod snapshot;
 mod state_machine;
 mod status;
+#[cfg(test)]
+mod tests;
 mod types;
 mod wire;
 

@@ -23,6 +23,8 @@ mod files;
 mod memory;
 #[cfg(feature = "rocksdb")]
 mod rocks;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::path::PathBuf;
