@@ -33,8 +33,11 @@ impl Consensus {
 }
 
 impl Leading {
-    /// Puts a command into the log if this node leads the term, as
-    /// [`submit`](Consensus::submit) does.
+    /// Puts a command into the log if this node leads the term, and waits at most `queued_within` for a
+    /// place in the queue. Commands are applied in the order in which their calls returned.
+    ///
+    /// The proposal is then waited for without a limit: within one term an entry is applied, or the
+    /// leadership ends, and what it ends may not be touched before that is known.
     ///
     /// # Errors
     ///
@@ -42,11 +45,11 @@ impl Leading {
     pub async fn submit(
         &self,
         command: &Command,
-        within: Duration,
+        queued_within: Duration,
     ) -> Result<Proposal, ProposeError> {
         let leader = CommittedLeaderId::new(self.term);
         self.consensus
-            .submit_as(command, within, Some(leader))
+            .submit_as(command, queued_within, None, Some(leader))
             .await
     }
 

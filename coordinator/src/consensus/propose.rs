@@ -35,7 +35,8 @@ pub struct Applied {
 pub struct Proposal {
     answer: OneshotReceiverOf<TypeConfig, ClientWriteResult<TypeConfig>>,
     begun: Moment,
-    within: Duration,
+    /// `None` waits until the command is decided, or this node no longer can tell.
+    within: Option<Duration>,
 }
 
 impl Proposal {
@@ -46,10 +47,15 @@ impl Proposal {
     /// [`ProposeError`]; all but [`ProposeError::OutcomeUnknown`] say that it is not and will not
     /// be applied.
     pub async fn applied(self) -> Result<Applied, ProposeError> {
-        let left = self.within.saturating_sub(self.begun.elapsed());
-        let answer = runtime::at_most(left, self.answer)
-            .await
-            .ok_or(ProposeError::OutcomeUnknown)?
+        let answer = match self.within {
+            Some(within) => {
+                let left = within.saturating_sub(self.begun.elapsed());
+                let answer = runtime::at_most(left, self.answer).await;
+                answer.ok_or(ProposeError::OutcomeUnknown)?
+            }
+            None => self.answer.await,
+        };
+        let answer = answer
             // Raft ended while the command was on its way.
             .map_err(|_| ProposeError::OutcomeUnknown)?;
         match answer {
@@ -106,14 +112,16 @@ impl Consensus {
         command: &Command,
         within: Duration,
     ) -> Result<Proposal, ProposeError> {
-        self.submit_as(command, within, None).await
+        self.submit_as(command, within, Some(within), None).await
     }
 
-    /// As [`submit`](Consensus::submit), refused unless `leader` leads.
+    /// As [`submit`](Consensus::submit), refused unless `leader` leads. Being queued and being applied
+    /// have limits of their own.
     pub(super) async fn submit_as(
         &self,
         command: &Command,
-        within: Duration,
+        queued_within: Duration,
+        within: Option<Duration>,
         leader: Option<CommittedLeaderId<u64>>,
     ) -> Result<Proposal, ProposeError> {
         let running = self.running().ok_or(ProposeError::Unavailable {
@@ -139,7 +147,7 @@ impl Consensus {
         if let Some(leader) = leader {
             write = write.with_leader(leader);
         }
-        match runtime::at_most(within, write.into_future()).await {
+        match runtime::at_most(queued_within, write.into_future()).await {
             Some(Ok(())) => Ok(Proposal {
                 answer,
                 begun,

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use super::message::Open;
 use super::message::StreamId;
 use super::message::Up;
 use super::planning::Planning;
+use super::registrations::Name;
 use super::registrations::Registrations;
 use super::rounds::Rounds;
 use super::streams::Streams;
@@ -100,6 +102,7 @@ enum Awaited {
         stream: StreamId,
         attempt: u64,
         replaces: Option<SessionId>,
+        name: Name,
     },
     Expiry {
         sessions: Vec<SessionId>,
@@ -112,12 +115,10 @@ enum Awaited {
     Assignment {
         group: GroupId,
     },
-    /// A report of a worker: ready or released.
+    /// A report of a worker: ready, released or leaving.
     Report {
         stream: StreamId,
-    },
-    Leave {
-        stream: StreamId,
+        report: Command,
     },
     Removal {
         group: GroupId,
@@ -134,6 +135,9 @@ pub(super) struct Core {
     streams: Streams,
     planning: Planning,
     awaited: BTreeMap<Ticket, Awaited>,
+    /// Reports that could not be proposed, in order, until they can.
+    reports: VecDeque<(StreamId, Command)>,
+    reports_due_at: Moment,
     next_ticket: u64,
     /// Commands up to this revision are known to the above.
     seen: Revision,
@@ -174,6 +178,8 @@ impl Core {
             streams: Streams::default(),
             planning: Planning::default(),
             awaited: BTreeMap::new(),
+            reports: VecDeque::new(),
+            reports_due_at: now,
             next_ticket: 0,
             seen: state.revision(),
             accepted_at: now,
@@ -217,6 +223,7 @@ impl Core {
             self.registrations.due_at(),
             self.handoffs.next(),
             self.planning.due_at(),
+            (!self.reports.is_empty()).then_some(self.reports_due_at),
             self.rounds.due_at(self.leases.window_min(), now),
         ];
         due.into_iter()

@@ -16,6 +16,9 @@ const OPEN_RETRY_FIRST: Duration = Duration::from_millis(100);
 /// Longest delay after a failure to open.
 const OPEN_RETRY_MAX: Duration = Duration::from_secs(30);
 
+/// A shard that was not given back unasked for this long starts afresh.
+const GIVEN_BACK_CALM: Duration = Duration::from_secs(60);
+
 /// Moments by key, with the keys in order of moment.
 #[derive(Debug)]
 struct Timers<K> {
@@ -40,10 +43,12 @@ impl<K: Ord + Copy> Timers<K> {
         self.queue.insert((at, key));
     }
 
-    fn clear(&mut self, key: K) {
-        if let Some(at) = self.by_key.remove(&key) {
-            self.queue.remove(&(at, key));
-        }
+    /// Returns whether there was a timer.
+    fn clear(&mut self, key: K) -> bool {
+        let Some(at) = self.by_key.remove(&key) else {
+            return false;
+        };
+        self.queue.remove(&(at, key))
     }
 
     fn get(&self, key: K) -> Option<Moment> {
@@ -92,6 +97,8 @@ pub(super) struct Handoffs {
     lock_delays: Timers<(GroupId, Revision)>,
     restart_graces: Timers<(GroupId, Revision)>,
     open_retries: Timers<(GroupId, ShardIndex)>,
+    /// How often in a row shards were given back unasked, and when last.
+    given_back: BTreeMap<(GroupId, ShardIndex), (u32, Moment)>,
 }
 
 impl Handoffs {
@@ -130,10 +137,21 @@ impl Handoffs {
         self.overdue_openings.remove(&tenure);
     }
 
-    /// Notes that a tenure ended.
-    pub(super) fn ended(&mut self, tenure: GroupTenure) {
+    /// Notes that a tenure ended. Returns whether its owner had been asked for it.
+    pub(super) fn ended(&mut self, tenure: GroupTenure) -> bool {
         self.opened(tenure);
-        self.drains.clear(tenure);
+        self.drains.clear(tenure)
+    }
+
+    /// Delays the next grant of a shard that its owner gave back unasked, the longer the more often.
+    pub(super) fn given_back(&mut self, group: GroupId, shard: ShardIndex, now: Moment) {
+        let entry = self.given_back.entry((group, shard)).or_insert((0, now));
+        if now.since(entry.1) > GIVEN_BACK_CALM {
+            entry.0 = 0;
+        }
+        *entry = (entry.0.saturating_add(1), now);
+        let count = entry.0;
+        self.open_failed(group, shard, count, now);
     }
 
     /// Starts the lock delay of everything that ended uncleanly at a revision.
@@ -251,6 +269,7 @@ impl Handoffs {
         self.lock_delays.retain(|(of, _)| *of != group);
         self.restart_graces.retain(|(of, _)| *of != group);
         self.open_retries.retain(|(of, _)| *of != group);
+        self.given_back.retain(|(of, _), _| *of != group);
     }
 
     /// Ends of a group whose lock delay runs.

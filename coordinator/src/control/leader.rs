@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::sync::DropGuard;
 use tokio_util::task::TaskTracker;
 
 use super::core::Core;
@@ -48,9 +49,11 @@ const INBOX_MAX: usize = 16_384;
 /// Messages to one worker that may wait in its stream. A worker this far behind is told to come back.
 const DOWN_MAX: usize = 1_024;
 
-/// How long a proposal of the leader may take. While it is out the sessions it ends are held, so this is long:
-/// an unknown outcome holds them until the leadership ends.
-const PROPOSAL_MAX: Duration = Duration::from_secs(60);
+/// How long a proposal may wait for a place in the queue. Nothing else is handled meanwhile.
+const QUEUED_MAX: Duration = Duration::from_millis(100);
+
+/// Pause before a leadership is begun again whose first entry was not applied.
+const SETTLE_RETRY: Duration = Duration::from_millis(100);
 
 /// How long a round may take. Longer than an election, so that a round ends by its own failure.
 const ROUND_MAX: Duration = Duration::from_secs(2);
@@ -103,26 +106,25 @@ impl Control {
     }
 
     /// Opens a worker stream. `ups` are the worker's further messages; it ends when the worker does,
-    /// and so does the stream. What the worker is to be told comes out of the receiver, at the end a
-    /// [`Close`]; dropping the receiver breaks the stream.
+    /// and so does the stream. Dropping what is returned breaks the stream.
     ///
     /// # Errors
     ///
     /// [`Stopped`] if the node is stopping.
-    pub async fn attach(
-        &self,
-        open: Open,
-        ups: BoxStream<'static, Up>,
-    ) -> Result<mpsc::Receiver<Told>, Stopped> {
+    pub async fn attach(&self, open: Open, ups: BoxStream<'static, Up>) -> Result<Downs, Stopped> {
         let id = StreamId(self.next_stream.fetch_add(1, Ordering::Relaxed));
         let (down, told) = mpsc::channel(DOWN_MAX);
         self.inbox
-            .send(Inbound::Opened(id, open, down.clone()))
+            .send(Inbound::Opened(id, open, down))
             .await
             .map_err(|_| Stopped)?;
-        self.pumps
-            .spawn(pump(id, ups, down, self.inbox.clone(), self.stop.clone()));
-        Ok(told)
+        let gone = CancellationToken::new();
+        let pump = pump(id, ups, gone.clone(), self.inbox.clone(), self.stop.clone());
+        self.pumps.spawn(pump);
+        Ok(Downs {
+            told,
+            _gone: gone.drop_guard(),
+        })
     }
 
     /// Stops leading: every stream is closed and told that this node does not lead.
@@ -143,11 +145,26 @@ impl Control {
     }
 }
 
+/// What a worker is told, in order.
+#[derive(Debug)]
+pub struct Downs {
+    told: mpsc::Receiver<Told>,
+    _gone: DropGuard,
+}
+
+impl Downs {
+    /// Returns the next message, at the end why the stream is over. `None` after that, or without a
+    /// reason if the worker fell too far behind.
+    pub async fn next(&mut self) -> Option<Told> {
+        self.told.recv().await
+    }
+}
+
 /// Carries a worker's messages to the leader, and the news that its stream broke.
 async fn pump(
     id: StreamId,
     mut ups: BoxStream<'static, Up>,
-    down: mpsc::Sender<Told>,
+    gone: CancellationToken,
     inbox: mpsc::Sender<Inbound>,
     stop: CancellationToken,
 ) {
@@ -155,7 +172,7 @@ async fn pump(
         loop {
             let up = tokio::select! {
                 // The response is gone: nobody would hear an answer.
-                () = down.closed() => break,
+                () = gone.cancelled() => break,
                 up = ups.next() => up,
             };
             let Some(up) = up else { break };
@@ -229,6 +246,10 @@ impl Leader {
     }
 
     async fn lead(&mut self, term: u64) -> Over {
+        let leading = self.consensus.leading(term);
+        if let Err(over) = self.settle(&leading).await {
+            return over;
+        }
         let (core, revision) = self
             .consensus
             .read(|state| (Core::new(state, self.clock.now()), state.revision()));
@@ -238,7 +259,7 @@ impl Leader {
         };
         let mut term = Term {
             core,
-            leading: self.consensus.leading(term),
+            leading,
             term,
             clock: Arc::clone(&self.clock),
             consensus: self.consensus.clone(),
@@ -248,6 +269,36 @@ impl Leader {
         let over = self.serve(&mut term, &mut events).await;
         term.close_all();
         over
+    }
+
+    /// Waits until everything this node has proposed in the term is decided. A core that begins anew
+    /// within a term knows nothing of what the one before it decided on, so nothing may be open.
+    async fn settle(&mut self, leading: &Leading) -> Result<(), Over> {
+        let stop = self.stop.clone();
+        let settled = async {
+            // It changes nothing, and whatever was proposed before it lies before it in the log.
+            let nothing = Command::Expire(Vec::new());
+            match leading.submit(&nothing, QUEUED_MAX).await {
+                Ok(proposal) => proposal.applied().await.is_ok(),
+                Err(_) => false,
+            }
+        };
+        let settled = tokio::select! {
+            () = stop.cancelled() => return Err(Over::Stopped),
+            changed = self.leadership.changed() => match changed {
+                Ok(()) => return Err(Over::Lost),
+                Err(_) => return Err(Over::Stopped),
+            },
+            settled = settled => settled,
+        };
+        if settled {
+            return Ok(());
+        }
+        let pause = self.clock.sleep_until(self.clock.now() + SETTLE_RETRY);
+        tokio::select! {
+            () = stop.cancelled() => Err(Over::Stopped),
+            () = pause => Err(Over::Lost),
+        }
     }
 
     async fn serve(&mut self, term: &mut Term, events: &mut Subscription) -> Over {
@@ -363,7 +414,7 @@ impl Term {
 
     /// Queues a command now, so that commands are applied in the order they were decided on.
     async fn propose(&mut self, ticket: Ticket, command: Command) {
-        let decided = match self.leading.submit(&command, PROPOSAL_MAX).await {
+        let decided = match self.leading.submit(&command, QUEUED_MAX).await {
             Ok(proposal) => {
                 async move {
                     let decision = match proposal.applied().await {

@@ -23,11 +23,14 @@ pub(super) struct Lease {
     pub(super) group: GroupId,
     pub(super) ttl: Duration,
     pub(super) window: Duration,
-    /// Arrival of the last heartbeat that may be acknowledged, or the start of this leadership.
+    /// Arrival of the last heartbeat that may be acknowledged, or the start of this leadership:
+    /// belief counts from here.
     heard_at: Moment,
+    /// The last sign of life, also one that may not be acknowledged: silence counts from here.
+    alive_at: Moment,
     /// When the current stream broke; none while one is open, and before the first one.
     broken_at: Option<Moment>,
-    /// The stream broke together with most of the group's: silence is measured by the full ttl.
+    /// The stream broke in a mass failure of the group: only silence counts.
     mass_failure: bool,
     stream: Option<StreamId>,
     /// The highest attempt seen: only its stream counts.
@@ -44,6 +47,7 @@ impl Lease {
             ttl: session.ttl,
             window: session.window,
             heard_at: now,
+            alive_at: now,
             broken_at: None,
             mass_failure: false,
             stream: None,
@@ -53,8 +57,8 @@ impl Lease {
     }
 
     /// When the session may be expired.
-    pub(super) fn deadline(&self) -> Moment {
-        let silence = self.heard_at + self.ttl;
+    fn deadline(&self) -> Moment {
+        let silence = self.alive_at + self.ttl;
         match self.broken_at {
             Some(broken_at) if !self.mass_failure => silence.min(broken_at + self.window),
             _ => silence,
@@ -82,7 +86,33 @@ impl Lease {
 
     fn shift(&mut self, gap: Duration) {
         self.heard_at = self.heard_at + gap;
+        self.alive_at = self.alive_at + gap;
         self.broken_at = self.broken_at.map(|at| at + gap);
+    }
+}
+
+/// The sessions of one group.
+#[derive(Debug, Default)]
+struct Members {
+    all: BTreeSet<SessionId>,
+    /// Those whose stream broke and that have neither resumed nor ended.
+    broken: BTreeSet<SessionId>,
+    /// More than half broke within one grace. It is over when each has resumed or ended.
+    mass_failure: bool,
+}
+
+impl Members {
+    fn mended(&mut self, id: SessionId) {
+        self.broken.remove(&id);
+        if self.broken.is_empty() {
+            self.mass_failure = false;
+        }
+    }
+
+    /// Whether so many are broken that the network or this coordinator is the likelier cause. Outside
+    /// of a mass failure a broken session ends after its grace, so these all broke within about one.
+    fn is_mass_failure(&self) -> bool {
+        self.all.len() >= MASS_FAILURE_GROUP_MIN && self.broken.len() * 2 > self.all.len()
     }
 }
 
@@ -101,11 +131,13 @@ pub(super) enum Attached {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     by_session: BTreeMap<SessionId, Lease>,
-    by_group: BTreeMap<GroupId, BTreeSet<SessionId>>,
-    /// Deadlines in order; each session stands here once, with its deadline.
+    by_group: BTreeMap<GroupId, Members>,
+    /// Deadlines in order. A session stands here with its deadline, unless it is held.
     queue: BTreeSet<(Moment, SessionId)>,
     /// How many sessions have which window. Asked for the shortest at every heartbeat.
     windows: BTreeMap<Duration, usize>,
+    /// Nobody is overdue before this: ends could not be proposed.
+    pause: Option<Moment>,
 }
 
 impl Leases {
@@ -116,7 +148,7 @@ impl Leases {
         }
         let lease = Lease::new(session, now);
         self.queue.insert((lease.deadline(), id));
-        self.by_group.entry(lease.group).or_default().insert(id);
+        self.by_group.entry(lease.group).or_default().all.insert(id);
         *self.windows.entry(lease.window).or_default() += 1;
         self.by_session.insert(id, lease);
     }
@@ -132,8 +164,9 @@ impl Leases {
             }
         }
         if let Some(members) = self.by_group.get_mut(&lease.group) {
-            members.remove(&id);
-            if members.is_empty() {
+            members.all.remove(&id);
+            members.mended(id);
+            if members.all.is_empty() {
                 self.by_group.remove(&lease.group);
             }
         }
@@ -156,41 +189,31 @@ impl Leases {
         let Some(lease) = self.by_session.get(&id) else {
             return Attached::Outdated;
         };
-        if lease.is_undecided() {
-            return Attached::Undecided;
-        }
         if attempt <= lease.attempt {
             return Attached::Outdated;
         }
-        let superseded = lease.stream;
+        if lease.is_undecided() {
+            self.update(id, |lease| lease.alive_at = now);
+            return Attached::Undecided;
+        }
+        let (superseded, group) = (lease.stream, lease.group);
         self.update(id, |lease| {
             lease.attempt = attempt;
             lease.stream = Some(stream);
             lease.heard_at = now;
+            lease.alive_at = now;
             lease.broken_at = None;
             lease.mass_failure = false;
         });
+        if let Some(members) = self.by_group.get_mut(&group) {
+            members.mended(id);
+        }
         Attached::Current { superseded }
     }
 
-    /// Notes a heartbeat. Returns whether it counts: only on the current stream, and not while an end
-    /// of the session is on its way.
+    /// Notes a heartbeat. Returns whether it may be acknowledged: only on the current stream, and not
+    /// while an end of a tenure of the session is on its way.
     pub(super) fn heard(&mut self, id: SessionId, stream: StreamId, now: Moment) -> bool {
-        let counts = self
-            .by_session
-            .get(&id)
-            .is_some_and(|lease| lease.stream == Some(stream) && !lease.is_undecided());
-        if counts {
-            self.update(id, |lease| lease.heard_at = now);
-        }
-        counts
-    }
-
-    /// Notes that a stream broke. A break of any stream but the current one means nothing.
-    ///
-    /// When more than half of the group's sessions break within one grace, the likelier cause is the
-    /// network or this coordinator: all of those get the full ttl. Returns whether that is so now.
-    pub(super) fn broke(&mut self, id: SessionId, stream: StreamId, now: Moment) -> bool {
         let Some(lease) = self
             .by_session
             .get(&id)
@@ -198,43 +221,59 @@ impl Leases {
         else {
             return false;
         };
-        let group = lease.group;
-        self.detach(id, stream, now);
-        let members = self.by_group.get(&group).cloned().unwrap_or_default();
-        let broken: Vec<SessionId> = members
-            .iter()
-            .copied()
-            .filter(|member| self.broke_within_grace(*member, now))
-            .collect();
-        if members.len() < MASS_FAILURE_GROUP_MIN || broken.len() * 2 <= members.len() {
+        let counts = !lease.is_undecided();
+        self.update(id, |lease| {
+            lease.alive_at = now;
+            if counts {
+                lease.heard_at = now;
+            }
+        });
+        counts
+    }
+
+    /// Notes that a stream broke. A break of any stream but the current one means nothing.
+    ///
+    /// When more than half of the group's sessions break within one grace, the likelier cause is the
+    /// network or this coordinator: until each of those has resumed or ended, silence alone ends a
+    /// session of the group. Returns whether that began now.
+    pub(super) fn broke(&mut self, id: SessionId, stream: StreamId, now: Moment) -> bool {
+        if !self.detach(id, stream, now) {
             return false;
         }
-        for member in broken {
+        let Some(group) = self.by_session.get(&id).map(|lease| lease.group) else {
+            return false;
+        };
+        let Some(members) = self.by_group.get_mut(&group) else {
+            return false;
+        };
+        if members.mass_failure || !members.is_mass_failure() {
+            return false;
+        }
+        members.mass_failure = true;
+        for member in members.broken.clone() {
             self.update(member, |lease| lease.mass_failure = true);
         }
         true
     }
 
-    /// Takes the session's current stream from it.
-    pub(super) fn detach(&mut self, id: SessionId, stream: StreamId, now: Moment) {
-        if self
+    /// Takes the session's current stream from it. Returns whether it was that.
+    pub(super) fn detach(&mut self, id: SessionId, stream: StreamId, now: Moment) -> bool {
+        let Some(lease) = self
             .by_session
             .get(&id)
-            .is_some_and(|lease| lease.stream == Some(stream))
-        {
-            self.update(id, |lease| {
-                lease.stream = None;
-                lease.broken_at = Some(now);
-            });
-        }
-    }
-
-    fn broke_within_grace(&self, id: SessionId, now: Moment) -> bool {
-        self.by_session.get(&id).is_some_and(|lease| {
-            lease
-                .broken_at
-                .is_some_and(|broken_at| now.since(broken_at) <= lease.window)
-        })
+            .filter(|lease| lease.stream == Some(stream))
+        else {
+            return false;
+        };
+        let members = self.by_group.entry(lease.group).or_default();
+        members.broken.insert(id);
+        let mass_failure = members.mass_failure;
+        self.update(id, |lease| {
+            lease.stream = None;
+            lease.broken_at = Some(now);
+            lease.mass_failure = mass_failure;
+        });
+        true
     }
 
     /// Notes that an end of a tenure of the session was decided on and is not known to have happened.
@@ -242,39 +281,38 @@ impl Leases {
         self.update(id, |lease| lease.undecided += 1);
     }
 
-    /// Takes one [`Leases::hold`] back.
-    pub(super) fn release(&mut self, id: SessionId) {
+    /// Takes one [`Leases::hold`] back. A worker that was turned away meanwhile gets its grace anew.
+    pub(super) fn release(&mut self, id: SessionId, now: Moment) {
         self.update(id, |lease| {
-            lease.undecided = lease.undecided.saturating_sub(1)
+            lease.undecided = lease.undecided.saturating_sub(1);
+            if lease.undecided == 0 && lease.broken_at.is_some() {
+                lease.broken_at = Some(now);
+            }
         });
     }
 
     /// Sessions whose deadline has passed and whose end was not decided on already.
-    pub(super) fn overdue(&self, now: Moment) -> Vec<SessionId> {
+    pub(super) fn overdue(&mut self, now: Moment) -> Vec<SessionId> {
+        if self.pause.is_some_and(|until| until > now) {
+            return Vec::new();
+        }
+        self.pause = None;
         self.queue
             .iter()
             .take_while(|(deadline, _)| *deadline <= now)
-            .filter(|(_, id)| {
-                self.by_session
-                    .get(id)
-                    .is_some_and(|lease| !lease.is_undecided())
-            })
             .map(|(_, id)| *id)
             .collect()
     }
 
-    /// The next deadline of any session.
+    /// Lets nobody be overdue for a while: ends cannot be proposed now.
+    pub(super) fn pause_until(&mut self, until: Moment) {
+        self.pause = Some(until);
+    }
+
+    /// The next deadline of any session whose end was not decided on already.
     pub(super) fn next_deadline(&self) -> Option<Moment> {
-        // A held session's deadline passes without a decision; it must not make the leader spin.
-        let open = |id: &SessionId| {
-            self.by_session
-                .get(id)
-                .is_some_and(|lease| !lease.is_undecided())
-        };
-        self.queue
-            .iter()
-            .find(|(_, id)| open(id))
-            .map(|(deadline, _)| *deadline)
+        let deadline = self.queue.first().map(|(deadline, _)| *deadline);
+        deadline.map(|deadline| self.pause.map_or(deadline, |until| deadline.max(until)))
     }
 
     /// Moves every deadline by the time this process was stopped.
@@ -285,6 +323,7 @@ impl Leases {
         self.queue = self
             .by_session
             .iter()
+            .filter(|(_, lease)| !lease.is_undecided())
             .map(|(id, lease)| (lease.deadline(), *id))
             .collect();
     }
@@ -295,13 +334,16 @@ impl Leases {
     }
 
     pub(super) fn of_group(&self, group: GroupId) -> impl Iterator<Item = (SessionId, &Lease)> {
-        let members = self.by_group.get(&group).into_iter().flatten();
-        members.filter_map(|id| Some((*id, self.by_session.get(id)?)))
+        let members = self.by_group.get(&group);
+        let ids = members.into_iter().flat_map(|members| &members.all);
+        ids.filter_map(|id| Some((*id, self.by_session.get(id)?)))
     }
 
-    /// Whether a mass failure of the group is not over: a session of it has neither resumed nor ended.
+    /// Whether a mass failure of the group is not over.
     pub(super) fn in_mass_failure(&self, group: GroupId) -> bool {
-        self.of_group(group).any(|(_, lease)| lease.mass_failure)
+        self.by_group
+            .get(&group)
+            .is_some_and(|members| members.mass_failure)
     }
 
     /// Changes a lease and keeps the queue of deadlines in step.
@@ -309,12 +351,15 @@ impl Leases {
         let Some(lease) = self.by_session.get_mut(&id) else {
             return;
         };
-        let before = lease.deadline();
+        let queued = |lease: &Lease| (!lease.is_undecided()).then(|| lease.deadline());
+        let before = queued(lease);
         change(lease);
-        let after = lease.deadline();
+        let after = queued(lease);
         if before != after {
-            self.queue.remove(&(before, id));
-            self.queue.insert((after, id));
+            self.queue.extend(after.map(|deadline| (deadline, id)));
+            if let Some(before) = before {
+                self.queue.remove(&(before, id));
+            }
         }
     }
 }

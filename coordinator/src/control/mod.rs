@@ -31,5 +31,6 @@ mod rounds;
 mod streams;
 
 pub use leader::Control;
+pub use leader::Downs;
 pub use leader::Stopped;
 pub use leader::Told;

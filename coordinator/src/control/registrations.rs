@@ -1,6 +1,7 @@
 //! Registrations that wait for the belief of the process they replace to be over.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tenure_fence::GroupName;
@@ -41,6 +42,9 @@ pub(super) enum Stage {
     Decided,
 }
 
+/// A worker's name.
+pub(super) type Name = (GroupName, WorkerName);
+
 /// How often a name changed hands lately.
 #[derive(Clone, Copy, Debug)]
 struct Contest {
@@ -52,47 +56,46 @@ struct Contest {
 #[derive(Debug, Default)]
 pub(super) struct Registrations {
     waiting: BTreeMap<StreamId, Candidate>,
-    contests: BTreeMap<(GroupName, WorkerName), Contest>,
+    queue: BTreeSet<(Moment, StreamId)>,
+    by_replaced: BTreeMap<SessionId, StreamId>,
+    contests: BTreeMap<Name, Contest>,
 }
 
 impl Registrations {
     /// Lets a registration wait.
     pub(super) fn wait(&mut self, stream: StreamId, candidate: Candidate) {
+        self.queue.insert((candidate.not_before, stream));
+        self.by_replaced.insert(candidate.replaces, stream);
         self.waiting.insert(stream, candidate);
     }
 
     /// Takes out a registration whose stream is gone.
     pub(super) fn cancel(&mut self, stream: StreamId) -> Option<Candidate> {
-        self.waiting.remove(&stream)
+        let candidate = self.waiting.remove(&stream)?;
+        self.queue.remove(&(candidate.not_before, stream));
+        self.by_replaced.remove(&candidate.replaces);
+        Some(candidate)
     }
 
-    /// Whether another registration already waits to replace the session.
+    /// The stream of another registration that already waits to replace the session.
     pub(super) fn replacing(&self, session: SessionId) -> Option<StreamId> {
-        self.waiting
-            .iter()
-            .find(|(_, c)| c.replaces == session)
-            .map(|(stream, _)| *stream)
+        self.by_replaced.get(&session).copied()
     }
 
-    /// Takes out all registrations whose time has come, in order of arrival.
+    /// Takes out all registrations whose time has come.
     pub(super) fn due(&mut self, now: Moment) -> Vec<(StreamId, Candidate)> {
-        let due: Vec<StreamId> = self
-            .waiting
-            .iter()
-            .filter(|(_, c)| c.not_before <= now)
-            .map(|(stream, _)| *stream)
-            .collect();
-        due.into_iter()
-            .filter_map(|stream| Some((stream, self.waiting.remove(&stream)?)))
-            .collect()
+        let mut due = Vec::new();
+        while let Some((at, stream)) = self.queue.first().copied()
+            && at <= now
+        {
+            due.extend(self.cancel(stream).map(|candidate| (stream, candidate)));
+        }
+        due
     }
 
     /// When the next registration is due.
     pub(super) fn due_at(&self) -> Option<Moment> {
-        self.waiting
-            .values()
-            .map(|candidate| candidate.not_before)
-            .min()
+        self.queue.first().map(|(at, _)| *at)
     }
 
     /// Moves every waiting time by the time this process was stopped.
@@ -100,21 +103,31 @@ impl Registrations {
         for candidate in self.waiting.values_mut() {
             candidate.not_before = candidate.not_before + gap;
         }
+        self.queue = self
+            .waiting
+            .iter()
+            .map(|(stream, candidate)| (candidate.not_before, *stream))
+            .collect();
     }
 
-    /// Notes a replacement of the name and returns how long it must wait before it is decided on,
-    /// because the name is fought over.
-    pub(super) fn damping(&mut self, register: &Register, now: Moment) -> Duration {
+    /// Notes that a process replaced another under a name.
+    pub(super) fn replaced(&mut self, name: Name, now: Moment) {
         self.contests
             .retain(|_, contest| now.since(contest.last_at) < CALM);
-        let key = (register.group.clone(), register.worker.clone());
-        let contest = self.contests.entry(key).or_insert(Contest {
+        let contest = self.contests.entry(name).or_insert(Contest {
             replacements: 0,
             last_at: now,
         });
         contest.replacements += 1;
         contest.last_at = now;
-        match contest.replacements.checked_sub(UNDAMPED + 1) {
+    }
+
+    /// How long the next replacement under a name must wait before it is decided on, because the name
+    /// is fought over.
+    pub(super) fn damping(&self, name: &Name, now: Moment) -> Duration {
+        let contest = self.contests.get(name);
+        let contest = contest.filter(|contest| now.since(contest.last_at) < CALM);
+        match contest.and_then(|contest| contest.replacements.checked_sub(UNDAMPED)) {
             None => Duration::ZERO,
             Some(excess) => DELAY_FIRST
                 .saturating_mul(1 << excess.min(16))

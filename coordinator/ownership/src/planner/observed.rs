@@ -10,6 +10,9 @@ use crate::ids::{Revision, SessionId, ShardIndex};
 /// What is named here but no longer so in the state is passed over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
+    /// The last revision the leader has taken note of, if the state may be ahead of that. What ended
+    /// later waits for the next plan: its lock delay, restart grace or retry delay is not known yet.
+    pub seen: Option<Revision>,
     /// Ends (see [`crate::shard::TenureEnd::at`]) whose lock delay is running: their unclean shards
     /// are granted to nobody.
     pub lock_delays: BTreeSet<Revision>,
@@ -18,7 +21,8 @@ pub struct Observed {
     /// Live sessions without a stream: they keep what they have, count in the shares, and are given
     /// nothing. Would they not count, a blink of the network would move shards.
     pub disconnected: BTreeSet<SessionId>,
-    /// Shards whose delay after a failed opening is running: not to be tried yet.
+    /// Shards not to be granted, nor asked back for balance, yet: the delay after a failed opening, or
+    /// after a move that was refused again and again, is running.
     pub backing_off: BTreeSet<ShardIndex>,
     /// Openings past their deadline: to be revoked.
     pub opening_overdue: BTreeSet<Tenure>,

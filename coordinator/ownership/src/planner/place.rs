@@ -38,6 +38,9 @@ fn destination(
         return Err(Reason::BackingOff);
     }
     if let ShardState::Unowned(Some(end)) = &shard.state {
+        if draft.observed.seen.is_some_and(|seen| end.at > seen) {
+            return Err(Reason::NotSeenYet);
+        }
         if !end.clean && draft.observed.lock_delays.contains(&end.at) {
             return Err(Reason::LockDelay);
         }

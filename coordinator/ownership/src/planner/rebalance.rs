@@ -162,7 +162,7 @@ fn owned_shards(draft: &Draft<'_>, worker: WorkerOrdinal, takers: &Takers) -> Ve
             Some(ShardState::Serving(_)) => Disturbance::Serving,
             Some(ShardState::Revoking(_) | ShardState::Unowned(_)) | None => continue,
         };
-        if !draft.is_revoked(index) {
+        if !draft.is_revoked(index) && !draft.observed.backing_off.contains(&index) {
             let preferred = draft
                 .ring()
                 .get(index, 0)

@@ -17,8 +17,10 @@ pub enum Reason {
     LockDelay,
     /// The shard waits for the worker that held it.
     RestartGrace,
-    /// The delay after a failed opening is running.
+    /// The delay after a failed opening, or after a move refused again and again, is running.
     BackingOff,
+    /// Its last tenure ended after what the leader has taken note of: the next plan knows its delays.
+    NotSeenYet,
     /// The only move left would take the shard to the worker on which it has just failed to open.
     AvoidedWorker,
     /// The owner should give the shard up, but has no stream to be asked through; it is about to
@@ -42,6 +44,7 @@ impl fmt::Display for Reason {
             Self::LockDelay => "lock delay",
             Self::RestartGrace => "restart grace",
             Self::BackingOff => "backing off",
+            Self::NotSeenYet => "not seen yet",
             Self::AvoidedWorker => "avoided worker",
             Self::OwnerDisconnected => "owner disconnected",
             Self::Throttled => "throttled",

@@ -10,6 +10,7 @@ use tenure_ownership::group::Group;
 use tenure_ownership::ids::GroupId;
 use tenure_ownership::ids::Revision;
 use tenure_ownership::ids::SessionId;
+use tenure_ownership::ids::ShardIndex;
 use tenure_ownership::session::SessionEnd;
 use tenure_ownership::shard::RevokeReason;
 use tenure_ownership::shard::ShardState;
@@ -146,35 +147,53 @@ impl Core {
                 cause,
                 ..
             } => {
-                self.handoffs.ended((
-                    id,
-                    Tenure {
-                        shard: *shard,
-                        epoch: *epoch,
-                    },
-                ));
-                match cause {
-                    EndCause::OpenFailed(_) => {
-                        let failure = group
-                            .shard(*shard)
-                            .and_then(|shard| shard.open_failure.as_ref());
-                        let failures = failure.map_or(1, |failure| failure.count);
-                        self.handoffs.open_failed(id, *shard, failures, now);
-                    }
-                    EndCause::Forced => {
-                        self.handoffs
-                            .lock_delay(id, revision, policy.lock_delay, now)
-                    }
-                    EndCause::SessionEnded(SessionEnd::Expired | SessionEnd::Replaced) => {
-                        self.handoffs
-                            .lock_delay(id, revision, policy.lock_delay, now);
-                        self.handoffs
-                            .restart_grace(id, revision, policy.restart_grace, now);
-                    }
-                    EndCause::SessionEnded(_) | EndCause::Released | EndCause::Lost => {}
-                }
+                let tenure = Tenure {
+                    shard: *shard,
+                    epoch: *epoch,
+                };
+                let asked = self.handoffs.ended((id, tenure));
+                self.delay_after_end(now, revision, group, *shard, cause, asked);
             }
             _ => {}
+        }
+    }
+
+    /// Starts the delays that follow the end of a tenure. `asked` tells whether the owner had been
+    /// asked for the shard.
+    fn delay_after_end(
+        &mut self,
+        now: Moment,
+        revision: Revision,
+        group: &Group,
+        shard: ShardIndex,
+        cause: &EndCause,
+        asked: bool,
+    ) {
+        let (id, policy) = (group.header.id, &group.header.policy);
+        match cause {
+            EndCause::Forced => self
+                .handoffs
+                .lock_delay(id, revision, policy.lock_delay, now),
+            EndCause::SessionEnded(SessionEnd::Expired | SessionEnd::Replaced) => {
+                self.handoffs
+                    .lock_delay(id, revision, policy.lock_delay, now);
+                self.handoffs
+                    .restart_grace(id, revision, policy.restart_grace, now);
+            }
+            // A handler that gives up at once must not be granted the shard again at once.
+            EndCause::Released | EndCause::Lost if !asked => {
+                self.handoffs.given_back(id, shard, now);
+            }
+            EndCause::SessionEnded(_)
+            | EndCause::Released
+            | EndCause::Lost
+            | EndCause::OpenFailed(_) => {}
+        }
+        let failure = group
+            .shard(shard)
+            .and_then(|shard| shard.open_failure.as_ref());
+        if let Some(failure) = failure.filter(|failure| failure.at == revision) {
+            self.handoffs.open_failed(id, shard, failure.count, now);
         }
     }
 

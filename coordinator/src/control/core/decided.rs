@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tenure_ownership::Command;
 use tenure_ownership::Rejection;
 use tenure_ownership::State;
 use tenure_ownership::command::Tenure;
@@ -10,6 +11,7 @@ use tenure_ownership::ids::SessionId;
 
 use super::super::message::Close;
 use super::super::message::StreamId;
+use super::super::registrations::Name;
 use super::Awaited;
 use super::Core;
 use super::Decision;
@@ -36,23 +38,45 @@ impl Core {
                 stream,
                 attempt,
                 replaces,
+                name,
             } => {
-                self.registration_decided(now, stream, attempt, replaces, decision, state);
+                if let Some(replaced) = replaces {
+                    self.replacement_decided(now, replaced, name, &decision);
+                }
+                self.registration_decided(now, stream, attempt, decision, state);
             }
-            Awaited::Expiry { sessions } => self.release_unless_unknown(&sessions, &decision),
+            Awaited::Expiry { sessions } => {
+                self.release_unless_unknown(&sessions, &decision);
+                if matches!(decision, Decision::NotProposed) {
+                    self.leases.pause_until(now + RETRY);
+                }
+            }
             Awaited::Force {
                 group,
                 tenures,
                 owners,
-            } => {
-                self.force_decided(now, group, &tenures, &owners, &decision);
-            }
+            } => self.force_decided(now, group, &tenures, &owners, &decision),
             Awaited::Assignment { group } => self.assignment_decided(now, group, decision),
-            Awaited::Report { stream } => self.report_decided(stream, &decision),
-            Awaited::Leave { stream } => self.leave_decided(stream, &decision),
+            Awaited::Report { stream, report } => {
+                self.report_decided(now, stream, report, &decision);
+            }
             Awaited::Removal { group } => {
                 self.planning.decided(group, retry_at(now, &decision));
             }
+        }
+    }
+
+    fn replacement_decided(
+        &mut self,
+        now: Moment,
+        replaced: SessionId,
+        name: Name,
+        decision: &Decision,
+    ) {
+        // After an unknown outcome the session to be replaced stays held: it may yet end.
+        self.release_unless_unknown(&[replaced], decision);
+        if matches!(decision, Decision::Applied(_, Ok(_))) {
+            self.registrations.replaced(name, now);
         }
     }
 
@@ -61,16 +85,9 @@ impl Core {
         now: Moment,
         stream: StreamId,
         attempt: u64,
-        replaces: Option<SessionId>,
         decision: Decision,
         state: &State,
     ) {
-        // After an unknown outcome the session to be replaced stays held: it may have ended already.
-        if let Some(replaced) = replaces
-            && !matches!(decision, Decision::Unknown)
-        {
-            self.leases.release(replaced);
-        }
         if !self.streams.is_open(stream) {
             return;
         }
@@ -100,7 +117,7 @@ impl Core {
             return;
         }
         for session in sessions {
-            self.leases.release(*session);
+            self.leases.release(*session, self.now);
         }
     }
 
@@ -140,21 +157,28 @@ impl Core {
         self.planning.decided(group, retry_at(now, &decision));
     }
 
-    /// A report whose outcome is not known is settled by a new stream, which begins with a `Set`.
-    fn report_decided(&mut self, stream: StreamId, decision: &Decision) {
-        let settled = matches!(decision, Decision::Applied(..));
-        if !settled && self.streams.is_open(stream) {
-            self.close(stream, Close::Retry);
-        }
-    }
-
-    fn leave_decided(&mut self, stream: StreamId, decision: &Decision) {
+    /// A report that was not proposed is proposed again; one whose outcome is not known is settled by
+    /// a new stream, which begins with a `Set`.
+    fn report_decided(
+        &mut self,
+        now: Moment,
+        stream: StreamId,
+        report: Command,
+        decision: &Decision,
+    ) {
         if !self.streams.is_open(stream) {
             return;
         }
         match decision {
-            Decision::Applied(..) => self.close(stream, Close::Left),
-            Decision::NotProposed | Decision::Unknown => self.close(stream, Close::Retry),
+            Decision::Applied(..) if matches!(report, Command::Leave(_)) => {
+                self.close(stream, Close::Left);
+            }
+            Decision::Applied(..) => {}
+            Decision::NotProposed => {
+                self.reports.push_back((stream, report));
+                self.reports_due_at = now + RETRY;
+            }
+            Decision::Unknown => self.close(stream, Close::Retry),
         }
     }
 }

@@ -93,25 +93,29 @@ impl Core {
         attempt: u64,
         replaces: SessionId,
     ) {
-        // The newest process is the one to wait for; the others come back and find it registered.
+        let name = (register.group.clone(), register.worker.clone());
+        let mut not_before = now + self.registrations.damping(&name, now);
+        // The newest process is the one to wait for; the other comes back and finds it registered.
+        // It does not begin a new wait, or two processes could keep each other waiting for ever.
         if let Some(other) = self.registrations.replacing(replaces) {
-            self.cancel_registration(other);
+            if let Some(candidate) = self.cancel_registration(other) {
+                not_before = not_before.min(candidate.not_before);
+            }
             self.close(other, Close::Retry);
         }
-        let damping = self.registrations.damping(&register, now);
-        let worker = register.worker.clone();
         let candidate = Candidate {
             register,
             attempt,
             replaces,
             stage: Stage::Damped,
-            not_before: now + damping,
+            not_before,
         };
-        if damping.is_zero() {
+        if not_before <= now {
             self.decide_to_replace(stream, candidate);
             return;
         }
-        tracing::warn!(%worker, delay_ms = damping.as_millis(), "processes fight over a worker name");
+        let (worker, delay_ms) = (name.1, not_before.since(now).as_millis());
+        tracing::warn!(%worker, delay_ms, "processes fight over a worker name");
         metrics::counter!(names::REPLACEMENTS_DAMPED).increment(1);
         self.registrations.wait(stream, candidate);
     }
@@ -135,11 +139,12 @@ impl Core {
     }
 
     /// Takes a waiting registration back, and with it the decision to end the session it was to replace.
-    pub(super) fn cancel_registration(&mut self, stream: StreamId) {
-        let candidate = self.registrations.cancel(stream);
-        if let Some(candidate) = candidate.filter(|candidate| candidate.stage == Stage::Decided) {
-            self.leases.release(candidate.replaces);
+    pub(super) fn cancel_registration(&mut self, stream: StreamId) -> Option<Candidate> {
+        let candidate = self.registrations.cancel(stream)?;
+        if candidate.stage == Stage::Decided {
+            self.leases.release(candidate.replaces, self.now);
         }
+        Some(candidate)
     }
 
     pub(super) fn propose_registration(
@@ -154,6 +159,7 @@ impl Core {
             stream,
             attempt,
             replaces,
+            name: (register.group.clone(), register.worker.clone()),
         };
         self.propose(Command::Register(register), awaited);
     }

@@ -35,15 +35,40 @@ impl Core {
             }
             Up::Holding { set, tenures } => self.holding(stream, session, set, &tenures, state),
             Up::Ready { tenures, stores } => {
-                let command = Command::Ready(Ready {
+                let ready = Ready {
                     session,
                     stores,
                     tenures,
-                });
-                self.propose(command, Awaited::Report { stream });
+                };
+                self.report(stream, Command::Ready(ready));
             }
             Up::Released(releases) => self.release(stream, session, releases),
-            Up::Leaving => self.propose(Command::Leave(session), Awaited::Leave { stream }),
+            Up::Leaving => self.report(stream, Command::Leave(session)),
+        }
+    }
+
+    /// Proposes what a worker reports, after what it reported before.
+    fn report(&mut self, stream: StreamId, report: Command) {
+        if self.reports.is_empty() {
+            let awaited = Awaited::Report {
+                stream,
+                report: report.clone(),
+            };
+            self.propose(report, awaited);
+            return;
+        }
+        self.reports.push_back((stream, report));
+    }
+
+    /// Proposes again what could not be proposed.
+    pub(super) fn retry_reports(&mut self, now: Moment) {
+        if self.reports_due_at > now {
+            return;
+        }
+        for (stream, report) in std::mem::take(&mut self.reports) {
+            if self.streams.is_open(stream) {
+                self.report(stream, report);
+            }
         }
     }
 
@@ -83,13 +108,14 @@ impl Core {
     }
 
     fn release(&mut self, stream: StreamId, session: SessionId, releases: Vec<Released>) {
-        let command = Command::Release(Release { session, releases });
-        self.propose(command, Awaited::Report { stream });
+        let release = Release { session, releases };
+        self.report(stream, Command::Release(release));
     }
 
     /// A stream broke: its session's deadline is nearer now, and a registration on it is off.
     pub(super) fn broken(&mut self, now: Moment, stream: StreamId, state: &State) {
-        self.cancel_registration(stream);
+        // Whoever waited is gone, and with it the decision that was taken for it.
+        drop(self.cancel_registration(stream));
         let Some(gone) = self.streams.forget(stream) else {
             return;
         };

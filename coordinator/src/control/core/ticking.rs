@@ -27,6 +27,7 @@ impl Core {
         self.expire(now);
         self.replace(now);
         self.force(now, state);
+        self.retry_reports(now);
         for group in self.handoffs.take_delays(now) {
             self.planning.touch(group);
         }
@@ -65,23 +66,24 @@ impl Core {
 
     /// Proposes the end of tenures whose drain is over.
     fn force(&mut self, now: Moment, state: &State) {
-        for (group, tenures) in self.handoffs.take_drained(now) {
-            let owners = Self::owners(state, group, &tenures);
-            for owner in &owners {
-                self.leases.hold(*owner);
-            }
-            let command = Command::Force(Force {
-                group,
-                tenures: tenures.clone(),
-            });
-            self.propose(
-                command,
-                Awaited::Force {
+        for (group, drained) in self.handoffs.take_drained(now) {
+            for tenures in drained.chunks(MOVES_PER_ENTRY) {
+                let owners = Self::owners(state, group, tenures);
+                for owner in &owners {
+                    self.leases.hold(*owner);
+                }
+                let tenures = tenures.to_vec();
+                let force = Force {
+                    group,
+                    tenures: tenures.clone(),
+                };
+                let awaited = Awaited::Force {
                     group,
                     tenures,
                     owners,
-                },
-            );
+                };
+                self.propose(Command::Force(force), awaited);
+            }
         }
     }
 
@@ -131,9 +133,7 @@ impl Core {
                     let observed = self.observe(now, id);
                     self.outputs.push(Output::Plan(id, observed));
                 }
-                GroupPhase::Deleting
-                    if group.shards.iter().all(|shard| shard.owner().is_none()) =>
-                {
+                GroupPhase::Deleting if group.unowned_count() == group.header.shard_count => {
                     self.planning.proposed(id, 1);
                     self.propose(Command::RemoveGroup(id), Awaited::Removal { group: id });
                 }
@@ -146,6 +146,7 @@ impl Core {
         let disconnected =
             |(id, lease): (SessionId, &Lease)| lease.stream().is_none().then_some(id);
         Observed {
+            seen: Some(self.seen),
             lock_delays: self.handoffs.lock_delays_of(group),
             restart_graces: self.handoffs.restart_graces_of(group),
             disconnected: self
