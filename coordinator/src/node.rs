@@ -29,11 +29,13 @@ pub use self::run::{DevArgs, ServeArgs, dev, serve};
 use self::server::{ClientServices, Listening};
 use self::tls::Tls;
 pub use self::tls::TlsError;
+use crate::clock::SystemClock;
 use crate::config::{Config, Port};
 use crate::consensus::{
     Consensus, ConsensusOptions, Health, Identity, Member, NodeAddresses, NodeId, RaftTimings,
     Role, TcpConnector,
 };
+use crate::control::Control;
 use crate::http::{self, HttpContext};
 use crate::metrics;
 use crate::rpc::{self, RequestLimits, RpcContext};
@@ -54,6 +56,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(3);
 /// To be stopped with [`Node::shutdown`]: a node that is dropped leaves its tasks to the runtime.
 pub struct Node {
     consensus: Consensus,
+    control: Arc<Control>,
     addresses: NodeAddresses,
     readiness: watch::Receiver<Readiness>,
     /// Ends requests and everything that serves them.
@@ -195,6 +198,7 @@ impl Node {
             following.await;
             Ok(())
         });
+        let control = Control::start(consensus.clone(), hub.clone(), Arc::new(SystemClock));
         let context = RpcContext::new(
             consensus.clone(),
             hub,
@@ -210,7 +214,11 @@ impl Node {
             reporting.await;
             Ok(())
         });
-        let services = ClientServices { context, health };
+        let services = ClientServices {
+            context,
+            control: Arc::clone(&control),
+            health,
+        };
         request_tasks.spawn(server::client(client.listening(requests.clone()), services));
         if let Some(http) = http {
             let pages = HttpContext {
@@ -227,6 +235,7 @@ impl Node {
         });
         Ok(Self {
             consensus,
+            control,
             addresses,
             readiness,
             requests,
@@ -279,6 +288,8 @@ impl Node {
     pub async fn shutdown(mut self) {
         hand_over(&self.consensus).await;
         self.requests.cancel();
+        // Ends the worker streams, which are requests that never end by themselves.
+        self.control.shutdown().await;
         join_all(&mut self.request_tasks).await;
         self.background.cancel();
         // The streams of peers end with Raft, and only then does their listener.

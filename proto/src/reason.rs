@@ -29,6 +29,9 @@ pub const REPLACED: &str = "REPLACED";
 /// A newer stream of the same session was opened, so this one is over.
 pub const STREAM_SUPERSEDED: &str = "STREAM_SUPERSEDED";
 
+/// The session was registered by another process: its number alone does not give it away. Permission denied.
+pub const WRONG_NONCE: &str = "WRONG_NONCE";
+
 /// The group does not exist, or is being deleted.
 pub const GROUP_NOT_FOUND: &str = "GROUP_NOT_FOUND";
 

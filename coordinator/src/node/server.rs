@@ -1,5 +1,6 @@
 //! The two gRPC listeners.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -10,6 +11,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::error::NodeError;
 use crate::consensus::PeerService;
+use crate::control::Control;
 use crate::rpc::{self, RpcContext};
 
 /// How often an idle connection is pinged, and how long an answer may take: a client that lost its
@@ -36,6 +38,7 @@ pub(super) struct Listening {
 /// What clients are served.
 pub(super) struct ClientServices<H: Health> {
     pub(super) context: RpcContext,
+    pub(super) control: Arc<Control>,
     pub(super) health: HealthServer<H>,
 }
 
@@ -64,7 +67,7 @@ pub(super) async fn client<H: Health>(
     port: Listening,
     services: ClientServices<H>,
 ) -> Result<(), NodeError> {
-    let routes = rpc::routes(&services.context)
+    let routes = rpc::routes(&services.context, services.control)
         .map_err(ended)?
         .add_service(services.health);
     let incoming = TcpIncoming::from(port.listener).with_nodelay(Some(true));

@@ -70,7 +70,7 @@ impl Invalid {
         }
     }
 
-    fn missing(field: impl Into<String>) -> Self {
+    pub(super) fn missing(field: impl Into<String>) -> Self {
         Self::new(field, "is required")
     }
 }

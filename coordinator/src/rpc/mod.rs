@@ -13,6 +13,7 @@
 //! | `present` | words of the domain as messages |
 //! | `context` | what handlers share: consensus, events, limits, deadlines |
 //! | `ownership`, `watch`, `encoded` | who owns what; events, encoded once for all watchers |
+//! | `worker` | the worker stream |
 //! | `checkpoint`, `admin`, `cluster`, `health` | the other services |
 //!
 //! # Invariants
@@ -31,11 +32,16 @@ mod ownership;
 mod present;
 mod status;
 mod watch;
+mod worker;
+
+use std::sync::Arc;
 
 use tenure_proto::v1::admin_service_server::AdminServiceServer;
 use tenure_proto::v1::checkpoint_service_server::CheckpointServiceServer;
 use tenure_proto::v1::cluster_service_server::ClusterServiceServer;
 use tonic::service::Routes;
+
+use crate::control::Control;
 
 pub use self::context::{RequestLimits, RpcContext};
 pub(crate) use self::health::report as report_health;
@@ -47,12 +53,15 @@ const REQUEST_BYTES_MAX: usize = 256 << 10;
 /// is a little too large is refused by name.
 const CHECKPOINT_REQUEST_BYTES_MAX: usize = convert::CHECKPOINT_BYTES_MAX + (256 << 10);
 
-/// Returns the public services but the worker stream and health.
+/// Returns the public services but health.
 ///
 /// # Errors
 ///
 /// What the reflection service says of the descriptors.
-pub fn routes(context: &RpcContext) -> Result<Routes, tonic_reflection::server::Error> {
+pub fn routes(
+    context: &RpcContext,
+    control: Arc<Control>,
+) -> Result<Routes, tonic_reflection::server::Error> {
     let admin = AdminServiceServer::new(admin::Admin::new(context.clone()))
         .max_decoding_message_size(REQUEST_BYTES_MAX);
     let cluster = ClusterServiceServer::new(cluster::Cluster::new(context.clone()))
@@ -68,5 +77,6 @@ pub fn routes(context: &RpcContext) -> Result<Routes, tonic_reflection::server::
         .add_service(cluster)
         .add_service(checkpoint)
         .add_service(ownership)
+        .add_service(worker::service(context.clone(), control))
         .add_service(reflection))
 }

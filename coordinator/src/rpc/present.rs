@@ -1,5 +1,7 @@
 //! Words of the domain as messages.
 
+mod stream;
+
 use std::time::Duration;
 
 use tenure_ownership::event::EndCause;
@@ -12,6 +14,8 @@ use tenure_ownership::{Event, State};
 use tenure_proto::v1 as pb;
 
 use crate::watch::Cursor;
+
+pub(super) use self::stream::down;
 
 pub(super) fn cluster_id(cluster: ClusterId) -> bytes::Bytes {
     bytes::Bytes::copy_from_slice(&cluster.0.to_be_bytes())

@@ -16,6 +16,7 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::convert::Invalid;
 use crate::consensus::{Member, MembershipError, ProposeError, ReadError};
+use crate::control::message::Close;
 use crate::storage::StorageError;
 
 /// When to repeat a request that failed because no leader was there: most elections are over by then.
@@ -134,6 +135,29 @@ pub(crate) fn no_such_group(name: &tenure_fence::GroupName) -> Status {
 pub(crate) fn stream_superseded() -> Status {
     Line::new(Code::Aborted, reason::STREAM_SUPERSEDED)
         .status("a newer stream of the session was opened")
+}
+
+/// Says why a worker stream is over; `None` if the worker wanted it so.
+pub(crate) fn closed(close: Close, leader: Option<&Member>) -> Option<Status> {
+    let failed =
+        |reason, message: &str| Line::new(Code::FailedPrecondition, reason).status(message);
+    Some(match close {
+        Close::Left => return None,
+        Close::NotLeader => not_leader(leader),
+        Close::SessionEnded => failed(
+            reason::SESSION_ENDED,
+            "the session has ended, register again",
+        ),
+        Close::Replaced => failed(
+            reason::REPLACED,
+            "a newer process holds the worker's name, stop",
+        ),
+        Close::Superseded => stream_superseded(),
+        Close::WrongNonce => Line::new(Code::PermissionDenied, reason::WRONG_NONCE)
+            .status("the session was registered by another process"),
+        Close::Refused(refused) => rejection(&refused),
+        Close::Retry => unavailable("the outcome of an earlier step is not known yet"),
+    })
 }
 
 /// Answers for stored bytes that are not what was written.

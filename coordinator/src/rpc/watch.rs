@@ -44,11 +44,14 @@ fn encode(message: Message) -> Bytes {
     .into()
 }
 
+/// An encoded state and its revision; gone once no watcher is sent it any more.
+type CachedState = (Revision, Weak<[Bytes]>);
+
 /// Encoded states, shared by watchers that start while nothing changes: after a restart of a node
 /// thousands come at once.
 #[derive(Default)]
 pub(super) struct StateCache {
-    states: Mutex<BTreeMap<GroupId, (Revision, Weak<[Bytes]>)>>,
+    states: Mutex<BTreeMap<GroupId, CachedState>>,
 }
 
 impl StateCache {
