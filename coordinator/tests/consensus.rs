@@ -11,8 +11,10 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Cluster, WITHIN, create_group};
+use support::{Cluster, WITHIN, create_group, eventually};
 use tenure_coordinator::consensus::{MembershipError, ProposeError};
+use tenure_ownership::command::Command;
+use tenure_ownership::ids::SessionId;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_leader_is_replaced_and_nothing_acknowledged_is_lost() {
@@ -231,5 +233,34 @@ async fn cut_off_leader_answers_no_read_and_commits_nothing() {
     assert_eq!(cluster.node(old).groups(), ["a", "b"]);
     // Coming back disturbs nobody.
     assert_eq!(cluster.leader().await, new);
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn log_of_few_large_entries_is_purged_for_its_size() {
+    let mut cluster = Cluster::start_with(1, |options| {
+        options.limits.log_bytes_max = 4 << 20;
+    })
+    .await;
+    let leader = cluster.leader().await;
+    cluster.node(leader).propose_group("a").await;
+    // Refused by the rules, and yet in the log.
+    let large = Command::Expire((0..300_000).map(SessionId).collect());
+    for _ in 0..12 {
+        cluster
+            .node(leader)
+            .consensus()
+            .propose(&large, WITHIN)
+            .await
+            .unwrap();
+    }
+    let status = || cluster.node(leader).consensus().status();
+    eventually("a purge", || status().purged.filter(|purged| purged.0 > 3)).await;
+    assert!(status().snapshot >= status().purged);
+
+    cluster.stop(leader).await;
+    cluster.restart(leader).await;
+    cluster.node(leader).barrier().await;
+    assert_eq!(cluster.node(leader).groups(), ["a"]);
     cluster.stop_all().await;
 }

@@ -14,6 +14,7 @@ use super::group_commit::{GroupCommit, SyncTask};
 use super::identity::Identity;
 use super::leadership::{self, Health, Leadership};
 use super::links::Links;
+use super::log_size::{Compactor, LogSize};
 use super::log_store::LogStore;
 use super::meta;
 use super::network::Network;
@@ -182,10 +183,11 @@ impl Consensus {
                     operation: "start its sync task",
                     source,
                 })?;
-            let log = LogStore::open(storage, commit)?;
-            Ok((shared, state_machine, log, sync_task))
+            let size = Arc::new(LogSize::new());
+            let log = LogStore::open(storage, commit, Arc::clone(&size))?;
+            Ok((shared, state_machine, log, size, sync_task))
         };
-        let (shared, state_machine, log, sync_task) =
+        let (shared, state_machine, log, size, sync_task) =
             blocking(loading).await.map_err(stopping)??;
         let network = Network {
             links: Arc::clone(&inner.links),
@@ -223,7 +225,14 @@ impl Consensus {
             leadership: inner.leadership.subscribe(),
             stop: inner.stop.clone(),
         };
+        let compactor = Compactor {
+            raft: raft.clone(),
+            size,
+            bytes_max: inner.options.limits.log_bytes_max,
+            stop: inner.stop.clone(),
+        };
         let tasks = [
+            runtime::spawn(compactor.run()),
             runtime::spawn(rounds.run(requests, inner.stop.clone())),
             runtime::spawn(follower.run()),
             runtime::spawn(duties.run()),

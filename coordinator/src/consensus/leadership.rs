@@ -78,13 +78,14 @@ impl Follower {
                 )
             };
             let failed = failure.is_some();
+            // First, so that whoever learns of the failure does not find the node leading.
+            self.publish(leads && !failed, leadership);
             if let Some(reason) = failure
                 && !self.stop.is_cancelled()
             {
                 tracing::error!(%reason, "node has failed");
                 self.health.send_replace(Health::Failed { reason });
             }
-            self.publish(leads && !failed, leadership);
             let changed = tokio::select! {
                 changed = metrics.changed() => changed.is_ok(),
                 changed = self.applied.changed() => changed.is_ok(),

@@ -21,6 +21,7 @@ use openraft::{LogState, OptionalSend, RaftLogReader};
 
 use super::codec;
 use super::group_commit::GroupCommit;
+use super::log_size::LogSize;
 use super::meta;
 use super::types::{Entry, LogId, TypeConfig, Vote};
 use crate::storage::{Batch, Storage, StorageError};
@@ -37,6 +38,7 @@ const APPLY_READ_BYTES_MAX: usize = 4 << 20;
 pub(super) struct LogStore {
     reader: LogReader,
     commit: GroupCommit,
+    size: Arc<LogSize>,
     purged: Option<LogId>,
     last: Option<LogId>,
 }
@@ -57,6 +59,7 @@ impl LogStore {
     pub(super) fn open(
         storage: Arc<dyn Storage>,
         commit: GroupCommit,
+        size: Arc<LogSize>,
     ) -> Result<Self, StorageError> {
         let vote = meta::vote(storage.as_ref())?;
         let purged = meta::purged(storage.as_ref())?;
@@ -68,6 +71,7 @@ impl LogStore {
         Ok(Self {
             reader,
             commit,
+            size,
             purged,
             last,
         })
@@ -228,7 +232,11 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             batch.put_log(entry.log_id.index(), codec::encode_entry(entry));
         }
         // Written in place, not on a blocking thread: it goes to memory and the page cache.
+        let bytes = batch.size_bytes() as u64;
         self.reader.storage.write(batch)?;
+        if let Some(last) = last {
+            self.size.append(last.index(), bytes);
+        }
         self.last = last;
         self.commit
             .complete(move |synced| callback.io_completed(synced))
@@ -251,6 +259,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         meta::put_purged(&mut batch, &log_id);
         batch.purge_log(log_id.index() + 1);
         self.reader.storage.write(batch)?;
+        self.size.purge(log_id.index());
         self.purged = Some(log_id);
         // A snapshot that was installed may lie beyond the whole log.
         if self.last.is_none_or(|last| last.index() <= log_id.index()) {

@@ -23,7 +23,7 @@
 //! | `membership`, `status`, `leadership` | who is in the cluster, how it does, who leads |
 //! | `leading` | this node as the leader of one term |
 //! | `observer` | who is told what was applied |
-//! | `log_store`, `group_commit` | openraft's log over [`Storage`](crate::storage::Storage) |
+//! | `log_store`, `group_commit`, `log_size` | openraft's log over [`Storage`](crate::storage::Storage) |
 //! | `state_machine`, `snapshot` | the state over `Storage`, snapshot files |
 //! | `connector`, `links`, `network`, `peer_service` | the peer protocol |
 //! | `codec`, `wire`, `meta` | our own encoding of openraft's types, on disk and on the wire |
@@ -45,6 +45,7 @@ mod identity;
 mod leadership;
 mod leading;
 mod links;
+mod log_size;
 mod log_store;
 mod membership;
 mod meta;

@@ -62,6 +62,9 @@ pub struct ConsensusLimits {
     pub command_bytes_max: usize,
     /// Entries in the log after which a snapshot is built and the log before it may be removed.
     pub snapshot_entries: u64,
+    /// Size of the log, in bytes, beyond which a snapshot is built and half of the log removed,
+    /// however few its entries.
+    pub log_bytes_max: u64,
     /// Entries that stay in the log although a snapshot contains them, so that a peer that was away
     /// for a moment is sent entries rather than the whole state.
     pub kept_entries: u64,
@@ -79,6 +82,8 @@ impl Default for ConsensusLimits {
             // A snapshot costs as much as the state is large, a restart as much as the log is long:
             // applying 100,000 entries takes a few seconds.
             snapshot_entries: 100_000,
+            // Some hundreds of the largest values of the replicated store.
+            log_bytes_max: 512 << 20,
             // A few minutes of an ordinary load.
             kept_entries: 20_000,
             append_silence_max: Duration::from_secs(2),
@@ -288,6 +293,7 @@ impl ConsensusLimits {
         let zeros = [
             ("command_bytes_max", self.command_bytes_max == 0),
             ("snapshot_entries", self.snapshot_entries == 0),
+            ("log_bytes_max", self.log_bytes_max == 0),
         ];
         for (setting, is_zero) in zeros {
             if is_zero {

@@ -23,6 +23,7 @@ use tenure_ownership::policy::Policy;
 
 use super::Outcome;
 use super::group_commit::{GroupCommit, SyncTask};
+use super::log_size::LogSize;
 use super::log_store::LogStore;
 use super::observer::Observer;
 use super::snapshot::SnapshotFile;
@@ -63,7 +64,7 @@ fn open_stores(storage: Arc<dyn Storage>) -> Stores {
     let shared = Arc::new(shared);
     let state_machine = StateMachine::new(Arc::clone(&shared)).unwrap();
     let (commit, sync_task) = GroupCommit::start(Arc::clone(&storage)).unwrap();
-    let log = LogStore::open(storage, commit).unwrap();
+    let log = LogStore::open(storage, commit, Arc::new(LogSize::new())).unwrap();
     Stores {
         shared,
         log,
