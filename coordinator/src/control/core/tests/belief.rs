@@ -1,13 +1,18 @@
 //! Acknowledgements, expiry and the moments between (scenarios 12, 15, 31, 34, 36).
 
 use tenure_ownership::Command;
+use tenure_ownership::command::SetWorkerMode;
+use tenure_ownership::ids::WorkerName;
 use tenure_ownership::policy::Policy;
+use tenure_ownership::session::WorkerMode;
 
 use super::super::Input;
 use super::world::TTL;
 use super::world::W;
 use super::world::World;
+use super::world::group_name;
 use super::world::is_expire;
+use super::world::is_force;
 use super::world::ms;
 use crate::control::message::Close;
 use crate::control::message::Down;
@@ -198,4 +203,58 @@ fn after_an_end_that_was_never_proposed_the_session_is_acknowledged_again() {
     world.heartbeat(stream, 1);
     world.advance(W / 3);
     assert_eq!(world.acks(stream), [0, 1]);
+}
+
+#[test]
+fn an_end_that_cannot_be_proposed_is_not_tried_in_a_tight_loop() {
+    let mut world = World::new(1, Policy::default());
+    world.serving("a", 1);
+    world.commits = false;
+    world.advance(TTL);
+    let mut tries = 0;
+    let begun = world.now;
+    while world.now < begun + ms(1_000) {
+        while world.proposed(is_expire) {
+            tries += 1;
+            world.turn_down();
+        }
+        world.advance(ms(1));
+    }
+    assert!((2..=11).contains(&tries), "{tries}");
+}
+
+#[test]
+fn a_worker_turned_away_while_an_end_was_undecided_gets_its_grace_anew() {
+    let policy = Policy {
+        drain_timeout: ms(1_000),
+        ..Policy::default()
+    };
+    let mut world = World::new(2, policy);
+    world.obedient = true;
+    let (a, session) = world.serving("a", 1);
+    world.serving("b", 2);
+    world.obedient = false;
+    let worker = WorkerName::new("a").unwrap();
+    let drain = SetWorkerMode {
+        group: group_name(),
+        worker,
+        mode: WorkerMode::Draining,
+    };
+    world.apply(Command::SetWorkerMode(drain)).1.unwrap();
+    world.commits = false;
+    world.advance(ms(1_000));
+    assert!(world.proposed(is_force));
+    // Without acknowledgements the worker gives its stream up and tries to resume.
+    world.break_stream(a);
+    world.advance(W * 2);
+    let refused = world.resume(session, 1, 2);
+    assert_eq!(world.closed.get(&refused), Some(&Close::Retry));
+    world.commits = true;
+    world.commit();
+    world.advance(W - ms(1));
+    assert_eq!(world.session_of("a"), Some(session));
+    let back = world.resume(session, 1, 3);
+    world.advance(W);
+    assert!(!world.closed.contains_key(&back));
+    assert_eq!(world.session_of("a"), Some(session));
 }

@@ -462,3 +462,73 @@ fn the_expiry_of_many_sessions_is_one_entry() {
         .collect();
     assert_eq!(expired, [4]);
 }
+
+#[test]
+fn workers_that_end_in_one_breath_each_leave_their_lock_delay() {
+    let policy = Policy {
+        lock_delay: ms(5_000),
+        ..Policy::default()
+    };
+    let mut world = World::new(4, policy);
+    world.obedient = true;
+    let streams: Vec<StreamId> = [("a", 1), ("b", 2), ("c", 3)]
+        .map(|(name, nonce)| world.serving(name, nonce).0)
+        .to_vec();
+    let ended = ["a", "b"].map(|name| world.session_of(name).unwrap());
+    let theirs: Vec<u32> = (0..4)
+        .filter(|shard| ended.contains(&world.owner(*shard).unwrap()))
+        .collect();
+    assert!(theirs.len() >= 2);
+    // Both are applied before the leader takes note of the first.
+    let first = world.apply_unseen(Command::Expire(vec![ended[0]]));
+    let second = world.apply_unseen(Command::Expire(vec![ended[1]]));
+    world.see(first.0, &first.1);
+    world.see(second.0, &second.1);
+    live(&mut world, &streams[2..], ms(4_900));
+    assert!(theirs.iter().all(|shard| world.owner(*shard).is_none()));
+    live(&mut world, &streams[2..], ms(200));
+    assert!(theirs.iter().all(|shard| world.owner(*shard).is_some()));
+}
+
+#[test]
+fn a_shard_given_back_unasked_again_and_again_is_granted_ever_later() {
+    let mut world = World::new(1, Policy::default());
+    let (stream, session) = world.serving("a", 1);
+    let mut delays = Vec::new();
+    for _ in 0..5 {
+        release(&mut world, stream, session);
+        let released_at = world.now;
+        while world.owner(0).is_none() {
+            live(&mut world, &[stream], ms(10));
+        }
+        delays.push(world.now.since(released_at));
+    }
+    assert!(
+        delays.windows(2).all(|pair| pair[0] < pair[1]),
+        "{delays:?}"
+    );
+}
+
+#[test]
+fn a_report_that_could_not_be_proposed_is_proposed_again_in_its_turn() {
+    let mut world = World::new(1, Policy::default());
+    let stream = world.register("a", 1);
+    world.advance(ms(300));
+    let session = world.session_of("a").unwrap();
+    world.commits = false;
+    world.all_ready(stream, session);
+    world.turn_down();
+    release(&mut world, stream, session);
+    assert!(!world.closed.contains_key(&stream));
+    assert!(world.proposals.is_empty(), "what came later waits its turn");
+    world.advance(ms(200));
+    let kinds: Vec<bool> = world
+        .proposals
+        .iter()
+        .map(|(_, command)| matches!(command, Command::Ready(_)))
+        .collect();
+    assert_eq!(kinds, [true, false]);
+    world.commits = true;
+    world.commit();
+    assert_eq!(world.owner(0), None);
+}

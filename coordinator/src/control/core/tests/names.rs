@@ -185,3 +185,38 @@ fn a_zombies_heartbeat_does_not_touch_the_new_owners_session() {
     assert_eq!(world.owner(0), Some(session));
     world.advance(TTL);
 }
+
+#[test]
+fn registrations_that_come_to_nothing_do_not_slow_a_name_down() {
+    let mut world = World::new(2, Policy::default());
+    let (_, session) = world.serving("a", 1);
+    for nonce in 2..10 {
+        let stream = world.register("a", nonce);
+        world.advance(ms(10));
+        world.break_stream(stream);
+    }
+    world.register("a", 10);
+    world.advance(W);
+    assert_ne!(world.session_of("a"), Some(session));
+    assert!(world.session_of("a").is_some());
+}
+
+#[test]
+fn two_newcomers_do_not_keep_each_other_waiting() {
+    let mut world = World::new(2, Policy::default());
+    world.register("a", 1);
+    // Fought over before, so that the next replacement is damped.
+    for nonce in 2..6 {
+        world.register("a", nonce);
+        world.advance(W * 4);
+    }
+    let holder = world.session_of("a");
+    let begun = world.now;
+    let mut nonce = 6;
+    while world.session_of("a") == holder {
+        world.register("a", nonce);
+        world.advance(ms(300));
+        nonce = 13 - nonce;
+        assert!(world.now.since(begun) < ms(10_000), "nobody gets the name");
+    }
+}

@@ -247,3 +247,30 @@ fn a_worker_that_leaves_is_let_go_and_its_shards_move_at_once() {
     let (_, b) = world.serving("b", 2);
     assert_eq!((world.owner(0), world.owner(1)), (Some(b), Some(b)));
 }
+
+#[test]
+fn a_second_wave_of_a_mass_failure_gets_the_full_ttl_too() {
+    let mut world = World::new(10, Policy::default());
+    world.obedient = true;
+    let streams: Vec<StreamId> = ["a", "b", "c", "d", "e"]
+        .into_iter()
+        .zip(1..)
+        .map(|(name, nonce)| world.serving(name, nonce).0)
+        .collect();
+    for stream in &streams {
+        world.heartbeat(*stream, 1);
+    }
+    for stream in &streams[..3] {
+        world.break_stream(*stream);
+    }
+    world.advance(ms(2_000));
+    for stream in &streams[3..] {
+        world.break_stream(*stream);
+    }
+    world.advance(W * 2);
+    assert!(
+        ["a", "d", "e"]
+            .iter()
+            .all(|name| world.session_of(name).is_some())
+    );
+}

@@ -9,6 +9,7 @@ use tenure_fence::Epoch;
 use tenure_fence::GroupName;
 use tenure_fence::Owner;
 use tenure_ownership::Command;
+use tenure_ownership::Rejection;
 use tenure_ownership::State;
 use tenure_ownership::apply;
 use tenure_ownership::command::CreateGroup;
@@ -53,6 +54,9 @@ pub(super) const fn ms(ms: u64) -> Duration {
 pub(super) const W: Duration = ms(750);
 /// The default ttl.
 pub(super) const TTL: Duration = ms(10_000);
+
+/// What became of a command.
+pub(super) type Outcome = Result<apply::Effect, Rejection>;
 
 /// The world around one leader.
 pub(super) struct World {
@@ -208,25 +212,36 @@ impl World {
     }
 
     /// Commits a command that this leader did not propose.
-    pub(super) fn apply(
-        &mut self,
-        command: Command,
-    ) -> (Revision, Result<apply::Effect, tenure_ownership::Rejection>) {
+    pub(super) fn apply(&mut self, command: Command) -> (Revision, Outcome) {
+        let (revision, outcome) = self.apply_unseen(command);
+        self.see(revision, &outcome);
+        (revision, outcome)
+    }
+
+    /// Commits a command of which the leader does not know yet: the state may be ahead of it.
+    pub(super) fn apply_unseen(&mut self, command: Command) -> (Revision, Outcome) {
         self.revision += 1;
         let revision = Revision(self.revision);
         let applied = apply(&mut self.state, revision, command);
-        assert_eq!(
-            invariants::check(&self.state),
-            vec![],
-            "after revision {revision}"
-        );
-        if let Ok(effect) = &applied.outcome
+        let violations = invariants::check(&self.state);
+        assert_eq!(violations, vec![], "after revision {revision}");
+        (revision, applied.outcome)
+    }
+
+    /// Lets the leader take note of a committed command.
+    pub(super) fn see(&mut self, revision: Revision, outcome: &Outcome) {
+        if let Ok(effect) = outcome
             && !effect.events.is_empty()
         {
             let batch = Arc::new(Batch::new(revision, effect.events.clone()));
             self.input(Input::Committed(batch));
         }
-        (revision, applied.outcome)
+    }
+
+    /// Answers the oldest proposal as one that was never proposed.
+    pub(super) fn turn_down(&mut self) {
+        let (ticket, _) = self.proposals.pop_front().expect("nothing was proposed");
+        self.input(Input::Decided(ticket, Decision::NotProposed));
     }
 
     /// Ends the oldest round.
