@@ -26,8 +26,13 @@ impl Backoff {
 
     /// Returns how long to wait before the next try.
     pub(crate) fn next(&mut self) -> Duration {
-        let pause = self.pause;
-        self.pause = (pause * 2).min(LONGEST);
+        self.next_within(LONGEST)
+    }
+
+    /// Returns how long to wait before the next try, at most `longest`.
+    pub(crate) fn next_within(&mut self, longest: Duration) -> Duration {
+        let pause = self.pause.min(longest);
+        self.pause = (self.pause * 2).min(LONGEST);
         rand::rng().random_range(pause / 2..=pause)
     }
 
@@ -56,5 +61,13 @@ mod tests {
         assert_eq!(expected, LONGEST);
         backoff.reset();
         assert!(backoff.next() <= FIRST);
+    }
+
+    #[test]
+    fn whoever_is_in_a_hurry_waits_less() {
+        let mut backoff = Backoff::new();
+        for _ in 0..8 {
+            assert!(backoff.next_within(FIRST * 3) <= FIRST * 3);
+        }
     }
 }

@@ -236,8 +236,8 @@ pub enum RunError {
         /// The name.
         worker: String,
     },
-    /// The coordinator refuses the registration, and would again: the group does not exist, a field
-    /// is out of bounds, or the worker may not.
+    /// The coordinator refuses the registration, and would again: a field is out of bounds, or the
+    /// worker may not. A group that does not exist is no such reason: the worker waits for it.
     #[error("the coordinator refuses the registration: {message}")]
     Refused {
         /// The machine-readable reason; empty if there is none.

@@ -45,9 +45,6 @@ use converge::{Closing, Step, TenureId, Tenures};
 use stream::{Finder, Link, LinkEvent, Stream, StreamEnd};
 use work::{Ended, Outcome, Work};
 
-/// How long a `Resume` may remain unanswered: it needs no agreement, so a leader answers at once.
-const RESUME_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// How long a `Register` may remain unanswered. It waits for the belief of a process it replaces,
 /// whose length this worker does not know; so each further try is given twice the time.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -62,8 +59,8 @@ const TENURES_MAX: usize = 10_000;
 /// Most reports of handles taken at once.
 const REPORTS_MAX: usize = 1_024;
 
-/// The shortest silence of a leader that is taken for its end.
-const SILENCE_MIN: Duration = Duration::from_secs(1);
+/// What is said of a shard that is granted to a worker that stops.
+const STOPPING: &str = "the worker is stopping";
 
 /// What a session needs to know about its worker.
 pub(crate) struct SessionOptions {
@@ -96,8 +93,13 @@ pub(crate) struct Session {
     /// The latest session there was.
     previous: Option<Owner>,
     belief: Option<Belief>,
+    /// How long the present stream may be silent; before `Registered`, until it must have arrived.
     silence_max: Duration,
     register_timeout: Duration,
+    /// How many tries to resume in a row were not answered.
+    unanswered: u32,
+    /// Whether it was said that the group does not exist.
+    group_missed: bool,
     finder: Finder,
     link: Link,
     /// Whether `Registered` has arrived on the present stream.
@@ -116,8 +118,8 @@ pub(crate) struct Session {
 
 /// A worker that was asked to stop.
 struct Stopping {
-    /// Shards that handlers gave back. They are reported all at once at the end: the coordinator would
-    /// only grant them to this worker again.
+    /// Shards whose handlers have returned. They are reported all at once at the end: the coordinator
+    /// would only grant them to this worker again.
     held_back: Vec<v1::Release>,
     /// Once all handlers have ended: until when the last message may take.
     leave_until: Option<Moment>,
@@ -157,8 +159,10 @@ impl Session {
             session: None,
             previous: None,
             belief: None,
-            silence_max: SILENCE_MIN,
+            silence_max: REGISTER_TIMEOUT,
             register_timeout: REGISTER_TIMEOUT,
+            unanswered: 0,
+            group_missed: false,
             link: Link::Waiting { until: now },
             registered: false,
             heard_at: now,
@@ -299,7 +303,7 @@ impl Session {
     }
 
     fn send_heartbeat(&mut self, now: Moment) {
-        let (Some(belief), Some(stream)) = (&mut self.belief, self.link.stream()) else {
+        let Some(belief) = &mut self.belief else {
             return;
         };
         self.sequence += 1;
@@ -308,23 +312,29 @@ impl Session {
             sequence: self.sequence,
             loads: Vec::new(),
         };
-        // A stream that takes nothing more is found broken by its silence.
-        stream.send(up(Up::Heartbeat(heartbeat)));
-        let terms = belief.terms();
-        self.heartbeat_at = now + terms.heartbeat_interval();
+        self.heartbeat_at = now + belief.terms().heartbeat_interval();
+        self.send(Up::Heartbeat(heartbeat));
     }
 
     // ---- The stream ------------------------------------------------------------------------------
 
     fn open_link(&mut self) {
         self.attempt += 1;
-        let (first, timeout) = match self.session {
-            Some(session) => (self.resume_message(&session), RESUME_TIMEOUT),
-            None => (self.register_message(), self.register_timeout),
+        let first = match self.session {
+            Some(session) => self.resume_message(&session),
+            None => self.register_message(),
+        };
+        let timeout = match &self.belief {
+            Some(belief) => {
+                let fruitless = self.unanswered / self.finder.round();
+                belief.terms().resume_timeout(fruitless)
+            }
+            None => self.register_timeout,
         };
         self.registered = false;
         self.tenures.begin_stream();
-        // While a stream is open but not answered, its silence counts like that of an open one.
+        // From here until the answer: an open stream alone is no answer.
+        self.heard_at = self.clock.now();
         self.silence_max = timeout;
         let address = self.finder.pick();
         let connection = &self.options.connection;
@@ -354,7 +364,6 @@ impl Session {
     }
 
     fn on_opened(&mut self, stream: Box<Stream>) {
-        self.heard_at = self.clock.now();
         self.link = Link::Open(stream);
     }
 
@@ -378,15 +387,34 @@ impl Session {
         if end == StreamEnd::SessionEnded {
             self.end_session(&LostReason::SessionEnded);
         }
-        let unanswered = self.session.is_none() && !self.registered;
-        if unanswered && end == StreamEnd::Silent {
-            self.register_timeout = (self.register_timeout * 2).min(REGISTER_TIMEOUT_MAX);
+        if end == StreamEnd::NoGroup && !self.group_missed {
+            self.group_missed = true;
+            tracing::warn!(
+                worker = self.options.name,
+                group = %self.options.group,
+                "the group does not exist, waiting for it"
+            );
         }
-        tracing::debug!(worker = self.options.name, ?end, "stream ended");
-        let address = self.link.address().map(str::to_owned);
-        let pause = self.finder.ended(address.as_deref(), &end);
-        self.close_link(self.clock.now() + pause);
+        if end == StreamEnd::Silent && !self.registered {
+            if self.session.is_some() {
+                self.unanswered = self.unanswered.saturating_add(1);
+            } else {
+                self.register_timeout = (self.register_timeout * 2).min(REGISTER_TIMEOUT_MAX);
+            }
+        }
+        self.leave_link(&end);
         Ok(())
+    }
+
+    /// Closes the link for something that may pass, and goes on to the next after a pause.
+    fn leave_link(&mut self, end: &StreamEnd) {
+        tracing::debug!(worker = self.options.name, ?end, "stream ended");
+        let pause_max = self
+            .belief
+            .as_ref()
+            .map_or(Duration::MAX, |belief| belief.terms().pause_max());
+        let pause = self.finder.ended(self.link.address(), end, pause_max);
+        self.close_link(self.clock.now() + pause);
     }
 
     fn on_message(&mut self, message: v1::AttachResponse) -> Result<(), RunError> {
@@ -448,9 +476,11 @@ impl Session {
         self.context.belief.publish(self.belief.as_ref());
         self.registered = true;
         self.register_timeout = REGISTER_TIMEOUT;
+        self.unanswered = 0;
+        self.group_missed = false;
         self.heard_at = now;
         self.heartbeat_at = now;
-        self.silence_max = (terms.window * 2).max(SILENCE_MIN).min(terms.ttl / 2);
+        self.silence_max = terms.silence_max();
         self.tally.set_session(self.session);
         self.tally.set_link(LinkState::Attached { leader });
         self.tally.streams.fetch_add(1, Ordering::Relaxed);
@@ -469,7 +499,9 @@ impl Session {
         if belief.acknowledge(sequence) {
             self.context.belief.publish(Some(belief));
             self.heard_at = self.clock.now();
-            self.finder.found();
+            if let Some(address) = self.link.address() {
+                self.finder.found(address);
+            }
         }
     }
 
@@ -505,9 +537,12 @@ impl Session {
         let Some(owner) = self.session else {
             return;
         };
-        if let Some(stopping) = &mut self.stopping {
-            self.tenures.close(tenure, Closing::Finished);
-            stopping.held_back.push(Closing::Finished.wire(tenure));
+        if self.stopping.is_some() {
+            // At once, and as a failure: the coordinator then grants it to another worker if it can,
+            // while anything that is merely finished may come back here until this worker has left.
+            let closing = Closing::Failed(STOPPING.to_owned());
+            self.releases.push(closing.wire(tenure));
+            self.tenures.close(tenure, closing);
             return;
         }
         let shard = ShardRef {
@@ -682,13 +717,19 @@ impl Session {
         }
     }
 
-    fn send(&self, message: Up) {
-        // A stream that takes nothing more is found broken by its silence, and the Set of the next
-        // one makes up for what was lost.
-        let _sent = self
-            .link
-            .stream()
-            .is_some_and(|stream| stream.send(up(message)));
+    /// Hands a message to the stream, if there is one. Returns whether it took it.
+    ///
+    /// A stream that takes nothing more is left at once: it might drain again, and nobody would ever
+    /// repeat what it did not take. The `Set` of the next one makes up for that.
+    fn send(&mut self, message: Up) -> bool {
+        let Some(stream) = self.link.stream() else {
+            return false;
+        };
+        let sent = stream.send(up(message));
+        if !sent {
+            self.leave_link(&StreamEnd::broken("the stream takes no more messages"));
+        }
+        sent
     }
 
     // ---- The end ---------------------------------------------------------------------------------
@@ -726,10 +767,12 @@ impl Session {
         }
         stopping.leave_until.get_or_insert(now + LEAVE_TIMEOUT);
         if set && !stopping.left {
-            stopping.left = true;
             self.releases.append(&mut stopping.held_back);
             self.flush_releases();
-            self.send(Up::Leaving(v1::Leaving {}));
+            let left = self.send(Up::Leaving(v1::Leaving {}));
+            if let Some(stopping) = &mut self.stopping {
+                stopping.left = left;
+            }
         }
     }
 

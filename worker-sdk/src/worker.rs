@@ -101,6 +101,9 @@ impl Worker {
     /// Runs the worker until `shutdown` resolves, and then stops it in good order: handlers are asked to
     /// write last checkpoints and return, all shards are given back, and the session is ended.
     ///
+    /// A group that does not exist, yet or any more, is waited for, with a warning in the log: workers
+    /// may be started before it is created.
+    ///
     /// # Errors
     ///
     /// [`RunError::Replaced`] when a newer process has taken the name; [`RunError::Refused`] when the

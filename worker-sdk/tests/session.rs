@@ -11,16 +11,18 @@ mod script;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future;
 use script::{Coordinator, error, tenure, within};
 use tenure::connection::TlsOptions;
 use tenure::{
-    Checkpoint, CheckpointStore, HandleState, HeldShard, LostReason, ManualClock, MemoryStore,
-    RunError, ShardError, ShardHandler, Worker, WorkerError, WorkerHandle,
+    Checkpoint, CheckpointStore, Clock, HandleState, HeldShard, LinkState, LostReason, ManualClock,
+    MemoryStore, RunError, ShardError, ShardHandler, Worker, WorkerError, WorkerHandle,
 };
 use tenure_proto::reason;
 use tenure_proto::v1::attach_request::Message as Up;
 use tenure_proto::v1::attach_response::Message as Down;
-use tenure_proto::v1::{Lost, ReleaseCause};
+use tenure_proto::v1::{Lost, ReleaseCause, Set, SetShard, ShardPhase};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tonic::Code;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
@@ -155,6 +157,15 @@ fn drain() -> Duration {
     Duration::from_secs(1)
 }
 
+/// A shard in a `Set`, not known to be ready.
+fn opening(shard: u32, epoch: u64) -> SetShard {
+    SetShard {
+        tenure: Some(tenure(shard, epoch)),
+        phase: ShardPhase::Opening.into(),
+        ..SetShard::default()
+    }
+}
+
 /// Waits until a handle is dead. Time does not go on meanwhile.
 async fn lost(shard: &HeldShard) -> LostReason {
     within("the end of the handle", shard.lost()).await
@@ -282,14 +293,140 @@ async fn a_replaced_worker_stops_and_does_not_come_back() {
 #[tokio::test]
 async fn a_refused_registration_ends_the_worker_with_what_was_said() {
     let coordinator = Coordinator::start().await;
-    coordinator.refuse_next(error(Code::NotFound, reason::GROUP_NOT_FOUND, &[]));
+    coordinator.refuse_next(error(Code::InvalidArgument, reason::INVALID_ARGUMENT, &[]));
     let addresses = vec![coordinator.address.clone()];
     let mut story = Story::begin_at(Behaviour::Obedient, coordinator, addresses);
     let outcome = within("the worker stops", story.worker.stopped()).await;
     assert!(
-        matches!(outcome, Err(RunError::Refused { reason, .. }) if reason == "GROUP_NOT_FOUND")
+        matches!(outcome, Err(RunError::Refused { reason, .. }) if reason == "INVALID_ARGUMENT")
     );
     story.coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_is_started_before_its_group_exists_waits_for_it() {
+    let coordinator = Coordinator::start().await;
+    coordinator.refuse_next(error(Code::NotFound, reason::GROUP_NOT_FOUND, &[]));
+    let addresses = vec![coordinator.address.clone()];
+    let mut story = Story::begin_at(Behaviour::Obedient, coordinator, addresses);
+    let mut stream = story.coordinator.accept(&story.clock).await;
+    assert_eq!(stream.register().await.attempt, 2);
+    stream.welcome(11, 20, &[(1, 7)]).await;
+    assert_eq!(stream.ready().await.tenures, [tenure(1, 7)]);
+    story.end().await;
+}
+
+#[tokio::test]
+async fn a_session_that_another_process_registered_is_given_up_for_a_new_one() {
+    let mut story = Story::begin(Behaviour::Obedient).await;
+    let (stream, shard) = story.serving().await;
+    story
+        .coordinator
+        .refuse_next(error(Code::PermissionDenied, reason::WRONG_NONCE, &[]));
+    stream.fail(tonic::Status::unavailable("stopping")).await;
+    let mut stream = story.coordinator.accept(&story.clock).await;
+    let register = stream.register().await;
+    assert_eq!(register.previous, Some(script::session(11)));
+    assert_eq!(lost(&shard).await, LostReason::SessionEnded);
+    story.end().await;
+}
+
+#[tokio::test]
+async fn a_leader_that_cannot_decide_now_is_resumed_with_after_a_pause() {
+    let mut story = Story::begin(Behaviour::Obedient).await;
+    let (stream, shard) = story.serving().await;
+    story
+        .coordinator
+        .refuse_next(error(Code::Unavailable, reason::UNAVAILABLE, &[]));
+    stream
+        .fail(error(Code::Unavailable, reason::UNAVAILABLE, &[]))
+        .await;
+    let mut stream = story.coordinator.accept(&story.clock).await;
+    assert_eq!(stream.resume().await.session, Some(script::session(11)));
+    assert_eq!(shard.state(), HandleState::Held);
+    story.end().await;
+}
+
+#[tokio::test]
+async fn after_a_broken_stream_the_last_leader_is_asked_before_the_others() {
+    let leader = Coordinator::start().await;
+    let others = [Coordinator::start().await, Coordinator::start().await];
+    let hint = [(reason::LEADER_ADDRESS, leader.address.as_str())];
+    let mut addresses = vec![leader.address.clone()];
+    for other in &others {
+        addresses.push(other.address.clone());
+        // Whether or not the worker begins there.
+        other.refuse_next(error(Code::Unavailable, reason::NOT_LEADER, &hint));
+    }
+    let mut story = Story::begin_at(Behaviour::Obedient, leader, addresses);
+    let mut stream = story.coordinator.accept(&story.clock).await;
+    let attempt = stream.register().await.attempt;
+    stream.welcome(11, 20, &[]).await;
+    // The grant comes after the acknowledgement.
+    stream.grant(21, 1, 7).await;
+    stream.ready().await;
+    stream.fail(tonic::Status::unavailable("reset")).await;
+    let mut stream = story.coordinator.accept(&story.clock).await;
+    assert_eq!(stream.resume().await.attempt, attempt + 1);
+    story.end().await;
+    for other in others {
+        other.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_answer_does_not_use_up_the_window_of_a_session() {
+    let mut story = Story::begin(Behaviour::Obedient).await;
+    let (stream, shard) = story.serving().await;
+    // Takes connections, and nothing more.
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = mute.local_addr().unwrap().to_string();
+    let hint = [(reason::LEADER_ADDRESS, address.as_str())];
+    let before = story.clock.now();
+    stream
+        .fail(error(Code::Unavailable, reason::NOT_LEADER, &hint))
+        .await;
+    let asked = within("a connection to the mute node", mute.accept()).await;
+    let mut stream = story.coordinator.accept(&story.clock).await;
+    stream.resume().await;
+    let spent = story.clock.now().since(before);
+    assert!(spent < Duration::from_millis(500), "{spent:?}");
+    assert_eq!(shard.state(), HandleState::Held);
+    drop(asked);
+    story.end().await;
+}
+
+#[tokio::test]
+async fn what_a_stream_did_not_take_is_made_up_for_on_the_next_one() {
+    let server = Server::builder().initial_stream_window_size(1_024);
+    let coordinator = Coordinator::start_with(server).await;
+    let addresses = vec![coordinator.address.clone()];
+    let mut story = Story::begin_at(Behaviour::Obedient, coordinator, addresses);
+    let (stream, _shard) = story.serving().await;
+    // Each is answered, until neither the network nor the outbox takes more. Time stands still, so
+    // nothing else can end the stream.
+    let flood = stream.flood(|number| {
+        Down::Set(Set {
+            revision: 22 + number,
+            shards: vec![opening(1, 7)],
+        })
+    });
+    let observer = story.worker.observer().clone();
+    let left = observer.wait_until(|status| status.link == LinkState::Connecting);
+    let left = std::pin::pin!(left);
+    within(
+        "the worker leaves the stream",
+        future::select(left, std::pin::pin!(flood)),
+    )
+    .await;
+    let mut next = story.coordinator.accept(&story.clock).await;
+    next.resume().await;
+    next.registered(11).await;
+    next.set(1_000_000, &[(1, 7), (2, 1)]).await;
+    assert_eq!(next.holding().await.tenures, [tenure(1, 7), tenure(2, 1)]);
+    assert_eq!(next.ready().await.tenures, [tenure(1, 7)]);
+    assert_eq!(next.ready().await.tenures, [tenure(2, 1)]);
+    story.end().await;
 }
 
 #[tokio::test]
@@ -565,6 +702,31 @@ async fn a_worker_that_stops_writes_last_checkpoints_gives_everything_back_and_l
 }
 
 #[tokio::test]
+async fn what_is_granted_to_a_worker_that_stops_goes_back_at_once() {
+    let mut story = Story::begin(Behaviour::Stubborn).await;
+    let (mut stream, shard) = story.serving().await;
+    let stopping = tokio::spawn(story.worker.shutdown());
+    within("the revocation", shard.revoked()).await;
+    stream.grant(22, 2, 1).await;
+    let released = stream.released().await;
+    assert_eq!(released[0].tenure, Some(tenure(2, 1)));
+    // So that the coordinator prefers another worker.
+    assert_eq!(released[0].cause(), ReleaseCause::OpenFailed);
+    assert_eq!(released[0].detail, "the worker is stopping");
+    // Its other handler is still at work.
+    assert_eq!(shard.state(), HandleState::Revoked);
+    story.release.add_permits(1);
+    let released = stream.released().await;
+    assert_eq!(released[0].tenure, Some(tenure(1, 7)));
+    assert!(matches!(stream.next_report().await, Up::Leaving(_)));
+    stream
+        .fail(error(Code::FailedPrecondition, reason::SESSION_ENDED, &[]))
+        .await;
+    assert!(within("the worker stops", stopping).await.unwrap().is_ok());
+    story.coordinator.stop().await;
+}
+
+#[tokio::test]
 async fn a_worker_that_stops_does_not_wait_for_ever_for_a_stubborn_handler_or_a_dead_leader() {
     let mut story = Story::begin(Behaviour::Stubborn).await;
     let (stream, shard) = story.serving().await;
@@ -644,7 +806,7 @@ async fn a_worker_registers_through_mutual_tls() {
     let mut stream = coordinator.accept(&clock).await;
     assert_eq!(stream.register().await.worker, "worker-1");
     stream
-        .fail(error(Code::NotFound, reason::GROUP_NOT_FOUND, &[]))
+        .fail(error(Code::InvalidArgument, reason::INVALID_ARGUMENT, &[]))
         .await;
     let outcome = within("the worker stops", worker.stopped()).await;
     assert!(matches!(outcome, Err(RunError::Refused { .. })));

@@ -24,6 +24,17 @@ use crate::clock::Moment;
 /// The part of every measured interval that is given up for clocks that differ in rate: a twentieth.
 const RATE_MARGIN: u32 = 20;
 
+/// The shortest silence of a leader that is taken for its end, unless the session is shorter.
+const SILENCE_MIN: Duration = Duration::from_secs(1);
+
+/// The shortest and the longest time one node may take to answer a `Resume`. A leader needs no
+/// agreement for it, so it answers at once.
+const RESUME_TIMEOUT_MIN: Duration = Duration::from_millis(100);
+const RESUME_TIMEOUT_MAX: Duration = Duration::from_secs(2);
+
+/// The shortest limit of a pause between two nodes while there is a session to lose.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+
 /// The sequence that acknowledges the message that opened the stream.
 const OPENING: u64 = 0;
 
@@ -40,6 +51,31 @@ impl Terms {
     /// How often a heartbeat is sent: every third of the window.
     pub(crate) fn heartbeat_interval(&self) -> Duration {
         self.window / 3
+    }
+
+    /// How long a leader may acknowledge nothing before it is left.
+    ///
+    /// Early enough to find another before the session ends; but a heartbeat goes every `W/3`, and its
+    /// acknowledgement may be held back for `W/6`, so what is silent for `W/2` only may be well.
+    pub(crate) fn silence_max(&self) -> Duration {
+        let wanted = (self.window * 2).max(SILENCE_MIN).min(self.ttl / 2);
+        wanted.max(self.window * 3 / 4)
+    }
+
+    /// How long one node may take to be connected to and to answer a `Resume`, after as many
+    /// `fruitless` rounds of all nodes.
+    ///
+    /// A session without a stream may be ended after `W`, so nodes that do not answer must not use
+    /// it up. Twice as long each round: nodes that are merely slow are found as well.
+    pub(crate) fn resume_timeout(&self, fruitless: u32) -> Duration {
+        let timeout = (self.window / 4).max(RESUME_TIMEOUT_MIN);
+        let timeout = timeout.saturating_mul(1 << fruitless.min(8));
+        timeout.min(RESUME_TIMEOUT_MAX)
+    }
+
+    /// How long to wait at most between two nodes that are asked to resume, for the same reason.
+    pub(crate) fn pause_max(&self) -> Duration {
+        (self.window / 8).max(PAUSE_MIN)
     }
 }
 
@@ -290,6 +326,41 @@ mod tests {
     #[test]
     fn heartbeats_go_three_to_a_window() {
         assert_eq!(TERMS.heartbeat_interval(), Duration::from_millis(250));
+    }
+
+    #[test]
+    fn an_acknowledgement_that_comes_as_late_as_it_may_is_no_silence() {
+        for (ttl, window) in [
+            (10_000, 750),
+            (1_000, 1_000),
+            (10_000, 10_000),
+            (600_000, 400_000),
+        ] {
+            let terms = Terms {
+                ttl: Duration::from_millis(ttl),
+                window: Duration::from_millis(window),
+            };
+            let latest = terms.heartbeat_interval() + terms.window / 6;
+            let silence = terms.silence_max();
+            assert!(silence >= latest + terms.window / 5, "{terms:?}");
+            // And the session is not over by then.
+            assert!(silence < shortened(terms.ttl), "{terms:?}");
+        }
+        assert_eq!(TERMS.silence_max(), Duration::from_millis(1_500));
+    }
+
+    #[test]
+    fn three_nodes_can_be_asked_to_resume_within_the_window() {
+        // A pause before each. Two that do not answer, and the third does.
+        let spent = TERMS.pause_max() * 3 + TERMS.resume_timeout(0) * 2;
+        assert!(spent < TERMS.window, "{spent:?}");
+    }
+
+    #[test]
+    fn nodes_that_are_slow_are_given_more_time_in_each_round_up_to_a_bound() {
+        assert_eq!(TERMS.resume_timeout(0), Duration::from_micros(187_500));
+        assert_eq!(TERMS.resume_timeout(1), Duration::from_millis(375));
+        assert_eq!(TERMS.resume_timeout(40), RESUME_TIMEOUT_MAX);
     }
 
     #[test]

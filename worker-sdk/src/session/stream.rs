@@ -26,20 +26,28 @@ const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How many hints in a row are followed without waiting; as for other calls, see `connection`.
 const HINTS_MAX: u32 = 3;
 
+/// How long to wait, besides the usual pause, for a group that does not exist: whoever creates it is
+/// perhaps not there yet, and a crowd may be waiting.
+const NO_GROUP_PAUSE: Duration = Duration::from_secs(1);
+
 /// Why there is no stream, or not any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StreamEnd {
     /// The node does not lead; the leader's address if it knows it.
     NotLeader { hint: Option<String> },
-    /// The session has ended.
+    /// The session has ended, or is not this process's.
     SessionEnded,
     /// A newer process has the worker's name.
     Replaced,
+    /// The leader knows no such group, yet or any more.
+    NoGroup,
+    /// The node that leads cannot decide it now, or it is stopping.
+    Unavailable { message: String },
     /// The coordinator refuses for good.
     Refused { reason: String, message: String },
     /// The node does not answer, or acknowledges nothing.
     Silent,
-    /// Anything that may pass: the network, a node that stops, a newer stream.
+    /// Anything else that may pass: the network, a node that died, a newer stream.
     Broken { message: String },
 }
 
@@ -50,9 +58,14 @@ impl StreamEnd {
             reason::NOT_LEADER => Self::NotLeader {
                 hint: error.leader_hint().map(str::to_owned),
             },
-            reason::SESSION_ENDED => Self::SessionEnded,
+            // A session that another process registered is none of this one's.
+            reason::SESSION_ENDED | reason::WRONG_NONCE => Self::SessionEnded,
             reason::REPLACED => Self::Replaced,
-            reason::INVALID_ARGUMENT | reason::GROUP_NOT_FOUND => Self::refused(&error),
+            reason::GROUP_NOT_FOUND => Self::NoGroup,
+            reason::UNAVAILABLE => Self::Unavailable {
+                message: error.to_string(),
+            },
+            reason::INVALID_ARGUMENT => Self::refused(&error),
             _ => match error.code() {
                 Code::InvalidArgument
                 | Code::PermissionDenied
@@ -212,12 +225,20 @@ impl Link {
 }
 
 /// Finds the leader: asks the known nodes in turn and follows what they say.
+///
+/// A node that led is asked once more before the others: streams break more often than leaders do,
+/// and a node that does not answer costs a good part of the time there is.
 #[derive(Debug)]
 pub(crate) struct Finder {
     addresses: Vec<String>,
     next: usize,
-    hint: Option<String>,
+    /// Who is asked before whose turn it is: the one a hint names, or the last leader.
+    first: Option<String>,
     hints_followed: u32,
+    /// The node that leads, until its stream ends.
+    leader: Option<String>,
+    /// Whether the node that is asked now was asked just before.
+    asked_again: bool,
     backoff: Backoff,
 }
 
@@ -228,30 +249,45 @@ impl Finder {
         Self {
             addresses,
             next,
-            hint: None,
+            first: None,
             hints_followed: 0,
+            leader: None,
+            asked_again: false,
             backoff: Backoff::new(),
         }
     }
 
     /// Returns the node to ask now.
     pub(crate) fn pick(&mut self) -> String {
-        if let Some(hint) = self.hint.take() {
-            return hint;
+        if let Some(first) = self.first.take() {
+            return first;
         }
         let address = self.addresses.get(self.next).cloned().unwrap_or_default();
         self.next = (self.next + 1) % self.addresses.len().max(1);
         address
     }
 
-    /// Notes that asking a node, or the stream to it, ended so. Returns how long to wait.
-    pub(crate) fn ended(&mut self, address: Option<&str>, end: &StreamEnd) -> Duration {
+    /// Returns how many picks make a round: each node once, and the last leader twice.
+    pub(crate) fn round(&self) -> u32 {
+        u32::try_from(self.addresses.len() + 1).unwrap_or(u32::MAX)
+    }
+
+    /// Notes that asking a node, or the stream to it, ended so. Returns how long to wait: usually at
+    /// most `pause_max`.
+    pub(crate) fn ended(
+        &mut self,
+        address: Option<&str>,
+        end: &StreamEnd,
+        pause_max: Duration,
+    ) -> Duration {
+        let led = self.leader.take().as_deref() == address && address.is_some();
+        let asked_again = std::mem::take(&mut self.asked_again);
         if let StreamEnd::NotLeader { hint: Some(hint) } = end
             && Some(hint.as_str()) != address
             && self.hints_followed < HINTS_MAX
         {
             self.hints_followed += 1;
-            self.hint = Some(hint.clone());
+            self.first = Some(hint.clone());
             return Duration::ZERO;
         }
         self.hints_followed = 0;
@@ -263,12 +299,34 @@ impl Finder {
         if let Some(position) = position {
             self.next = (position + 1) % self.addresses.len();
         }
-        self.backoff.next()
+        let pause = self.backoff.next_within(pause_max);
+        match end {
+            StreamEnd::NotLeader { .. } => {}
+            StreamEnd::NoGroup => {
+                // It leads, or it would not say so.
+                self.first = address.map(str::to_owned);
+                return NO_GROUP_PAUSE + pause;
+            }
+            // A node that does not lead says that first of all.
+            StreamEnd::Unavailable { .. } if !asked_again => self.ask_again(address),
+            _ if led => self.ask_again(address),
+            _ => {}
+        }
+        pause
     }
 
-    /// Notes that the leader was found.
-    pub(crate) fn found(&mut self) {
+    fn ask_again(&mut self, address: Option<&str>) {
+        self.first = address.map(str::to_owned);
+        self.asked_again = true;
+    }
+
+    /// Notes that the node at that address leads.
+    pub(crate) fn found(&mut self, address: &str) {
+        if self.leader.as_deref() != Some(address) {
+            self.leader = Some(address.to_owned());
+        }
         self.hints_followed = 0;
+        self.asked_again = false;
         self.backoff.reset();
     }
 }
@@ -281,6 +339,8 @@ mod tests {
         Finder::new(["a:1", "b:1", "c:1"].map(str::to_owned).to_vec(), 0)
     }
 
+    const PAUSE_MAX: Duration = Duration::from_secs(1);
+
     fn not_leader(hint: Option<&str>) -> StreamEnd {
         StreamEnd::NotLeader {
             hint: hint.map(str::to_owned),
@@ -292,7 +352,7 @@ mod tests {
         let mut finder = finder();
         for address in ["a:1", "b:1", "c:1", "a:1"] {
             assert_eq!(finder.pick(), address);
-            assert!(finder.ended(Some(address), &not_leader(None)) > Duration::ZERO);
+            assert!(finder.ended(Some(address), &not_leader(None), PAUSE_MAX) > Duration::ZERO);
         }
     }
 
@@ -301,12 +361,12 @@ mod tests {
         let mut finder = finder();
         finder.pick();
         assert_eq!(
-            finder.ended(Some("a:1"), &not_leader(Some("d:1"))),
+            finder.ended(Some("a:1"), &not_leader(Some("d:1")), PAUSE_MAX),
             Duration::ZERO
         );
         assert_eq!(finder.pick(), "d:1");
         // The hint was of no use: on with the known ones.
-        finder.ended(Some("d:1"), &StreamEnd::broken("refused"));
+        finder.ended(Some("d:1"), &StreamEnd::broken("refused"), PAUSE_MAX);
         assert_eq!(finder.pick(), "b:1");
     }
 
@@ -317,7 +377,7 @@ mod tests {
         let mut without_pause = 0;
         loop {
             let other = if address == "a:1" { "b:1" } else { "a:1" };
-            let pause = finder.ended(Some(&address), &not_leader(Some(other)));
+            let pause = finder.ended(Some(&address), &not_leader(Some(other)), PAUSE_MAX);
             if pause > Duration::ZERO {
                 break;
             }
@@ -328,9 +388,56 @@ mod tests {
     }
 
     #[test]
-    fn after_a_stream_broke_the_other_nodes_are_asked_first() {
+    fn a_node_that_never_led_is_asked_again_only_after_the_others() {
         let mut finder = finder();
-        finder.ended(Some("b:1"), &StreamEnd::broken("reset"));
+        finder.ended(Some("b:1"), &StreamEnd::broken("reset"), PAUSE_MAX);
+        for address in ["c:1", "a:1", "b:1"] {
+            assert_eq!(finder.pick(), address);
+            finder.ended(Some(address), &StreamEnd::Silent, PAUSE_MAX);
+        }
+    }
+
+    #[test]
+    fn after_its_stream_broke_the_last_leader_is_asked_once_more_before_the_others() {
+        for end in [StreamEnd::broken("reset"), StreamEnd::Silent] {
+            let mut finder = finder();
+            finder.found("b:1");
+            finder.ended(Some("b:1"), &end, PAUSE_MAX);
+            for address in ["b:1", "c:1", "a:1", "b:1"] {
+                assert_eq!(finder.pick(), address);
+                finder.ended(Some(address), &end, PAUSE_MAX);
+            }
+        }
+    }
+
+    #[test]
+    fn a_leader_that_stops_leading_is_not_asked_again_first() {
+        let mut finder = finder();
+        finder.found("b:1");
+        finder.ended(Some("b:1"), &not_leader(None), PAUSE_MAX);
         assert_eq!(finder.pick(), "c:1");
+    }
+
+    #[test]
+    fn a_node_that_cannot_decide_now_is_asked_once_more_before_the_others() {
+        let end = StreamEnd::Unavailable {
+            message: "not known yet".to_owned(),
+        };
+        let mut finder = finder();
+        assert_eq!(finder.pick(), "a:1");
+        finder.ended(Some("a:1"), &end, PAUSE_MAX);
+        assert_eq!(finder.pick(), "a:1");
+        finder.ended(Some("a:1"), &end, PAUSE_MAX);
+        assert_eq!(finder.pick(), "b:1");
+    }
+
+    #[test]
+    fn pauses_are_as_short_as_they_have_to_be() {
+        let mut finder = finder();
+        let hurry = Duration::from_millis(30);
+        for _ in 0..10 {
+            let address = finder.pick();
+            assert!(finder.ended(Some(&address), &StreamEnd::Silent, hurry) <= hurry);
+        }
     }
 }

@@ -149,6 +149,18 @@ impl ServerStream {
             .expect("the worker has gone");
     }
 
+    /// Sends as fast as the worker takes it, and reads nothing. Does not return while there is a stream.
+    pub(crate) async fn flood(&self, mut message: impl FnMut(u64) -> Down) {
+        for number in 0.. {
+            let message = v1::AttachResponse {
+                message: Some(message(number)),
+            };
+            if self.outbound.send(Ok(message)).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Ends the stream with an error.
     pub(crate) async fn fail(self, status: Status) {
         self.outbound
@@ -301,7 +313,8 @@ impl Coordinator {
     pub(crate) async fn accept(&mut self, clock: &ManualClock) -> ServerStream {
         within("a stream of the worker", async {
             loop {
-                match tokio::time::timeout(Duration::from_millis(5), self.streams.recv()).await {
+                // Slower than real time, so that a busy machine can answer within the limits of a try.
+                match tokio::time::timeout(Duration::from_millis(20), self.streams.recv()).await {
                     Ok(stream) => return stream.unwrap(),
                     Err(_) => clock.advance(Duration::from_millis(10)),
                 }
