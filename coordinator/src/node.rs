@@ -180,7 +180,7 @@ impl Node {
         let (consensus, peer_service) =
             Consensus::start(options, storage, Arc::new(connector), hub.clone()).await?;
         hub.loaded(consensus.read(|state| state.revision()));
-        if let Err(other) = check_address(config, &consensus, &addresses) {
+        if let Err(other) = check_address(config, &consensus, &addresses).await {
             consensus.shutdown().await;
             return Err(other);
         }
@@ -310,7 +310,7 @@ impl Bound {
 
 /// Refuses a data folder of a node that its cluster reaches elsewhere: were it to run here, its peers
 /// would talk to one node and hear another.
-fn check_address(
+async fn check_address(
     config: &Config,
     consensus: &Consensus,
     addresses: &NodeAddresses,
@@ -318,7 +318,7 @@ fn check_address(
     let Some(identity) = consensus.identity() else {
         return Ok(());
     };
-    let Some(known) = consensus.member(identity.node) else {
+    let Some(known) = own_membership(consensus, identity.node).await else {
         return Ok(());
     };
     // Nobody else is there to be confused.
@@ -332,6 +332,24 @@ fn check_address(
         known: known.addresses.raft,
         configured: addresses.raft.clone(),
     })
+}
+
+/// How long Raft may take to say what it read from the disk.
+const MEMBERSHIP_MAX: Duration = Duration::from_secs(1);
+
+/// Returns what the cluster knows of this node; `None` if it is in no cluster.
+async fn own_membership(consensus: &Consensus, node: NodeId) -> Option<Member> {
+    // Nothing was ever applied, so there is no membership either.
+    if consensus.applied().0 == 0 {
+        return None;
+    }
+    let reading = async {
+        while consensus.status().nodes.is_empty() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(MEMBERSHIP_MAX, reading).await.ok()?;
+    consensus.member(node)
 }
 
 async fn serve_http(

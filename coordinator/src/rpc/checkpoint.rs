@@ -7,7 +7,7 @@ use futures::{StreamExt as _, stream};
 use prost::Message as _;
 use tenure_fence::{GroupName, Owner, Refusal, ShardRef};
 use tenure_ownership::command::{Seal, Tenure};
-use tenure_ownership::ids::{GroupId, ShardIndex};
+use tenure_ownership::ids::{GroupId, Revision, ShardIndex};
 use tenure_ownership::record::checkpoint_key;
 use tenure_ownership::shard::{Content, Shard, Written};
 use tenure_ownership::{Command, Rejection};
@@ -69,21 +69,25 @@ impl Checkpoints {
         Self { context }
     }
 
-    /// Reads the bytes that a look at the state speaks of, and looks again if they are others: what
-    /// the state says and what is on disk are read one after the other, and may change in between.
+    /// Reads the bytes that a look at the state speaks of, and looks again if they are others.
+    ///
+    /// The state changes first and the disk a moment later. So the disk is read only after everything
+    /// that was seen has reached it; if it holds other bytes then, they are newer, and the state is too.
     async fn find(
         &self,
         index: ShardIndex,
-        look: impl Fn() -> Result<Look, Status>,
+        within: Duration,
+        look: impl Fn() -> Result<(Look, Revision), Status>,
     ) -> Result<Found, Status> {
         let mut previous = None;
         for _ in 0..LOOKS_MAX {
-            let (group, written, content) = match look()? {
+            let (look, seen) = look()?;
+            let (group, written, content) = match look {
                 Look::Fenced(epoch) => return Ok(Found::Fenced(epoch)),
                 Look::Nothing => return Ok(Found::Nothing),
                 Look::Written(group, written, content) => (group, written, content),
             };
-            // Nothing was written since the last look, and yet the bytes are not those.
+            // Nothing newer was written, and yet the bytes are not those.
             if previous.as_ref() == Some(&written) {
                 tracing::error!(%group, shard = %index, "stored checkpoint is corrupt");
                 return Ok(Found::Corrupt);
@@ -113,31 +117,23 @@ impl Checkpoints {
         group: &GroupName,
         owner: Owner,
         tenure: Tenure,
+        within: Duration,
     ) -> Result<pb::SealOutcome, Status> {
         let look = || {
             Ok(self.context.consensus.read(|state| {
                 let found = state
                     .group_named(group)
                     .and_then(|group| Some((group.header.id, group.shard(tenure.shard)?)));
-                // The group has been deleted since, and with it the tenure has ended.
-                let Some((id, shard)) = found else {
-                    return Look::Fenced(tenure.epoch.get());
+                let look = match found {
+                    Some((id, shard)) if holds(shard, owner, tenure) => Look::of(id, shard),
+                    Some((_, shard)) => Look::Fenced(current(shard, tenure)),
+                    // The group has been deleted since, and with it the tenure has ended.
+                    None => Look::Fenced(tenure.epoch.get()),
                 };
-                let fence = shard
-                    .replicated
-                    .as_ref()
-                    .map(|replicated| replicated.fence());
-                let holds = fence
-                    .is_some_and(|fence| fence.epoch == tenure.epoch && fence.owner == owner)
-                    && shard.epoch == Some(tenure.epoch);
-                if holds {
-                    Look::of(id, shard)
-                } else {
-                    Look::Fenced(current(shard, tenure))
-                }
+                (look, state.revision())
             }))
         };
-        Ok(match self.find(tenure.shard, look).await? {
+        Ok(match self.find(tenure.shard, within, look).await? {
             Found::Fenced(current_epoch) => pb::SealOutcome {
                 status: pb::SealStatus::Fenced.into(),
                 current_epoch,
@@ -164,7 +160,7 @@ impl Checkpoints {
             .map(|tenure| async move {
                 match refused.get(&tenure.shard) {
                     Some(rejection) => refused_seal(rejection),
-                    None => self.sealed(group, owner, tenure).await,
+                    None => self.sealed(group, owner, tenure, within).await,
                 }
             })
             .buffered(READS_MAX);
@@ -187,17 +183,27 @@ impl Checkpoints {
             .read_group(&shard.group, within, |_, _| Ok(()))
             .await?;
         let look = || {
-            self.context.read_group_here(&shard.group, |_, group| {
+            self.context.read_group_here(&shard.group, |state, group| {
                 let found = group.shard(index).ok_or_else(|| {
                     let count = group.header.shard_count;
                     let problem = format!("is {index}, the group has {count} shards");
                     status::invalid(Invalid::new("shard.index", problem))
                 })?;
-                Ok(Look::of(group.header.id, found))
+                Ok((Look::of(group.header.id, found), state.revision()))
             })
         };
-        self.find(index, look).await
+        self.find(index, within, look).await
     }
+}
+
+/// Whether the fence still stands at a tenure that has sealed.
+fn holds(shard: &Shard, owner: Owner, tenure: Tenure) -> bool {
+    let fence = shard
+        .replicated
+        .as_ref()
+        .map(|replicated| replicated.fence());
+    let stands = fence.is_some_and(|fence| fence.epoch == tenure.epoch && fence.owner == owner);
+    stands && shard.epoch == Some(tenure.epoch)
 }
 
 /// The epoch that fenced a tenure: that of a newer grant. If the tenure ended without one it is its own.

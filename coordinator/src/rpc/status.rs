@@ -15,7 +15,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::convert::Invalid;
-use crate::consensus::{Member, MembershipError, ProposeError, ReadError};
+use crate::consensus::{AssignError, Member, MembershipError, ProposeError, ReadError};
 use crate::control::message::Close;
 use crate::storage::StorageError;
 
@@ -202,7 +202,11 @@ pub(crate) fn from_membership(error: &MembershipError) -> Status {
     let refused = || Line::new(Code::FailedPrecondition, reason::CLUSTER_CHANGE_REFUSED);
     match error {
         MembershipError::NotLeader { leader } => return not_leader(leader.as_ref()),
-        MembershipError::Initialized => Line::new(Code::FailedPrecondition, reason::CLUSTER_EXISTS),
+        // A node of the cluster, asked to begin another.
+        MembershipError::Initialized
+        | MembershipError::Assign(AssignError::OtherCluster { .. }) => {
+            Line::new(Code::FailedPrecondition, reason::CLUSTER_EXISTS)
+        }
         MembershipError::UnknownNode { .. } => {
             Line::new(Code::NotFound, reason::CLUSTER_CHANGE_REFUSED)
         }

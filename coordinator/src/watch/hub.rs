@@ -15,8 +15,11 @@ use crate::consensus::{Observer, Outcome};
 /// Keeps the latest batches and hands them to subscribers.
 pub struct Hub {
     history: RwLock<History>,
-    /// Changes with every publication.
+    /// Changes with every publication of events.
     published: watch::Sender<()>,
+    /// The last revision that was published, with or without events. Apart from `published`, so that
+    /// commands without events wake none of the subscribers.
+    reached: watch::Sender<Revision>,
     history_events_max: usize,
 }
 
@@ -101,6 +104,7 @@ impl Hub {
         Self {
             history: RwLock::new(history),
             published: watch::Sender::new(()),
+            reached: watch::Sender::default(),
             history_events_max,
         }
     }
@@ -111,6 +115,17 @@ impl Hub {
         let mut history = self.write();
         history.floor.get_or_insert(Cursor::end_of(revision));
         history.latest = history.latest.max(revision);
+        let latest = history.latest;
+        drop(history);
+        self.reached.send_replace(latest);
+    }
+
+    /// Waits until what was applied up to a revision is published, and with it on disk: the state in
+    /// memory is a moment ahead of both.
+    pub async fn reached(&self, revision: Revision) {
+        let mut reached = self.reached.subscribe();
+        // The sender is in `self`, so the channel is open.
+        let _ = reached.wait_for(|latest| *latest >= revision).await;
     }
 
     /// Publishes the events of an applied command; there may be none. Waits for no subscriber.
@@ -120,6 +135,8 @@ impl Hub {
         if events.is_empty() {
             let mut history = self.write();
             Self::advance(&mut history, revision);
+            drop(history);
+            self.reached.send_replace(revision);
             return;
         }
         let batch = Arc::new(Batch::new(revision, events.to_vec()));
@@ -129,6 +146,7 @@ impl Hub {
             Self::advance(&mut history, revision);
             history.push(batch, self.history_events_max);
         }
+        self.reached.send_replace(revision);
         self.published.send_replace(());
     }
 
@@ -143,6 +161,7 @@ impl Hub {
             history.floor = Some(Cursor::end_of(revision));
             history.latest = revision;
         }
+        self.reached.send_replace(revision);
         self.published.send_replace(());
     }
 
