@@ -34,7 +34,7 @@ async fn init(
 ) -> Result<(), CliError> {
     let mut ids = BTreeSet::new();
     for NodeArgument(node) in nodes {
-        if !ids.insert(node.id) {
+        if node.id > 0 && !ids.insert(node.id) {
             let message = format!("--node: id {} is given twice", node.id);
             return Err(CliError::Usage { message });
         }
@@ -128,6 +128,10 @@ async fn add(
     console: &mut Console<'_>,
     node: &NodeArgument,
 ) -> Result<(), CliError> {
+    if node.0.id > 0 {
+        let message = "--node: the cluster gives an added node its id, leave it out".to_owned();
+        return Err(CliError::Usage { message });
+    }
     let request = v1::AddNodeRequest {
         node: Some(node.0.clone()),
     };
@@ -139,7 +143,7 @@ async fn add(
     changed(
         console,
         answer.revision,
-        format_args!("node {} added", node.0.id),
+        format_args!("node {} added", answer.id),
     )
 }
 

@@ -247,10 +247,10 @@ impl From<Phase> for v1::ShardPhase {
     }
 }
 
-const NODE_FORM: &str = "id=N,peer=HOST:PORT,client=HOST:PORT[,http=HOST:PORT]";
+const NODE_FORM: &str = "peer=HOST:PORT,client=HOST:PORT[,http=HOST:PORT][,id=N]";
 
-/// A node of the cluster, written `id=1,peer=HOST:PORT,client=HOST:PORT,http=HOST:PORT`; `http` may be
-/// left out.
+/// A node of the cluster, written `peer=HOST:PORT,client=HOST:PORT,http=HOST:PORT`; `http` may be left
+/// out. Ids are given by the cluster; `id=N` names the one that is expected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeArgument(pub v1::Node);
 
@@ -278,10 +278,8 @@ impl FromStr for NodeArgument {
             };
             *address = settings::address(value).map_err(|error| format!("{key}: {error}"))?;
         }
-        if node.id == 0 || node.peer_address.is_empty() || node.client_address.is_empty() {
-            return Err(format!(
-                "id, peer and client are needed; a node is {NODE_FORM}"
-            ));
+        if node.peer_address.is_empty() || node.client_address.is_empty() {
+            return Err(format!("peer and client are needed; a node is {NODE_FORM}"));
         }
         Ok(Self(node))
     }
@@ -301,7 +299,8 @@ mod tests {
             (node.0.peer_address.as_str(), node.0.http_address.as_str()),
             ("h:7401", "h:7402")
         );
-        let node: NodeArgument = "id=1,peer=[::1]:7401,client=[::1]:7400".parse().unwrap();
+        let node: NodeArgument = "peer=[::1]:7401,client=[::1]:7400".parse().unwrap();
+        assert_eq!(node.0.id, 0);
         assert!(node.0.http_address.is_empty());
     }
 
@@ -312,7 +311,7 @@ mod tests {
             ("id=0,peer=h:1,client=h:2", "id is \"0\""),
             ("id=1,peer=h,client=h:2", "peer: \"h\" is not host:port"),
             ("id=1,peer=h:1,clients=h:2", "\"clients\" is unknown"),
-            ("id=1,peer=h:1", "id, peer and client are needed"),
+            ("id=1,peer=h:1", "peer and client are needed"),
         ] {
             let error = text.parse::<NodeArgument>().unwrap_err();
             assert!(error.starts_with(expected), "{text}: {error}");

@@ -130,8 +130,9 @@ async fn cluster_commands_print_what_their_transcript_says() {
             ),
             &format!("cluster init --node {} --node {}", node(1), node(1)),
             &format!("cluster init --node {} --json", node(1)),
+            "cluster add --node peer=10.0.0.4:7401,client=10.0.0.4:7400",
             &format!("cluster add --node {}", node(4)),
-            &format!("cluster add --node {}", node(1)),
+            "cluster add --node peer=10.0.0.1:7401,client=10.0.0.1:7400",
             "cluster remove 3",
             "cluster remove 3 --json",
             "cluster transfer-leader 1",
@@ -350,7 +351,7 @@ async fn wrong_arguments_are_refused_with_the_field_and_what_is_allowed() {
         (&["group", "list", "--timeout", "0s"], "above 0"),
         (
             &["cluster", "init", "--node", "id=1"],
-            "id, peer and client are needed",
+            "peer and client are needed",
         ),
     ] {
         let ran = tenure(&nowhere, arguments).await;

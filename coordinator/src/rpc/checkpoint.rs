@@ -92,6 +92,9 @@ impl Checkpoints {
                 tracing::error!(%group, shard = %index, "stored checkpoint is corrupt");
                 return Ok(Found::Corrupt);
             }
+            tokio::time::timeout(within, self.context.hub.reached(seen))
+                .await
+                .map_err(|_| status::unavailable("nothing reaches the disk"))?;
             let bytes = self
                 .context
                 .consensus

@@ -701,7 +701,9 @@ impl ClusterService for Fake {
         request: Request<v1::AddNodeRequest>,
     ) -> Result<Response<v1::AddNodeResponse>, Status> {
         self.change("add")?;
-        if request.into_inner().node.unwrap_or_default().id == 1 {
+        let node = request.into_inner().node.unwrap_or_default();
+        assert_eq!(node.id, 0, "ids are given by the cluster");
+        if node.peer_address == "10.0.0.1:7401" {
             let message = "node 1 is a member already";
             return Err(refused(
                 Code::FailedPrecondition,
@@ -709,7 +711,10 @@ impl ClusterService for Fake {
                 message,
             ));
         }
-        Ok(Response::new(v1::AddNodeResponse { revision: 49 }))
+        Ok(Response::new(v1::AddNodeResponse {
+            revision: 49,
+            id: 41,
+        }))
     }
 
     async fn remove_node(
