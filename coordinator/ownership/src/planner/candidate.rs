@@ -77,7 +77,7 @@ pub(super) fn candidates<'a>(
         };
         let standing = match worker.mode {
             WorkerMode::Draining => Standing::Draining,
-            WorkerMode::Active if observed.disconnected.contains(&id) => Standing::Disconnected,
+            WorkerMode::Active if observed.is_disconnected(id) => Standing::Disconnected,
             WorkerMode::Active => Standing::Open,
         };
         // Shards are numbered with `u32`, so nobody owns more.

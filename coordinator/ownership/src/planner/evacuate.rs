@@ -57,7 +57,7 @@ pub(super) fn draining_workers(draft: &mut Draft<'_>) {
 fn drain(draft: &mut Draft<'_>, worker: WorkerOrdinal, mut spare: u64) -> u64 {
     let (state, group, session) = (draft.state, draft.group, draft.worker(worker).session);
     // A worker without a stream cannot be asked, and it is about to resume or to expire.
-    let disconnected = draft.observed.disconnected.contains(&session);
+    let disconnected = draft.observed.is_disconnected(session);
     for index in state.owned(session) {
         let Some(shard) = group.shard(index) else {
             continue;

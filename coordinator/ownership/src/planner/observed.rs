@@ -30,6 +30,15 @@ pub struct Observed {
     pub rebalance_paused: Option<PauseReason>,
 }
 
+impl Observed {
+    /// Whether a session is to be given nothing: it has no stream, or it registered after what the
+    /// leader has taken note of, so that nothing is known of its stream yet.
+    pub(super) fn is_disconnected(&self, session: SessionId) -> bool {
+        let is_unknown = self.seen.is_some_and(|seen| session.0 > seen.0);
+        is_unknown || self.disconnected.contains(&session)
+    }
+}
+
 /// Why the rebalance phase rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PauseReason {
