@@ -56,6 +56,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(3);
 /// To be stopped with [`Node::shutdown`]: a node that is dropped leaves its tasks to the runtime.
 pub struct Node {
     consensus: Consensus,
+    storage: Arc<dyn Storage>,
     control: Arc<Control>,
     addresses: NodeAddresses,
     readiness: watch::Receiver<Readiness>,
@@ -178,7 +179,7 @@ impl Node {
         let connector =
             TcpConnector::new(peer.tls.as_ref().map(Tls::grpc_client), PEER_CONNECT_MAX);
         let (consensus, peer_service) =
-            Consensus::start(options, storage, Arc::new(connector), hub.clone()).await?;
+            Consensus::start(options, storage.clone(), Arc::new(connector), hub.clone()).await?;
         hub.loaded(consensus.read(|state| state.revision()));
         if let Err(other) = check_address(config, &consensus, &addresses).await {
             consensus.shutdown().await;
@@ -235,6 +236,7 @@ impl Node {
         });
         Ok(Self {
             consensus,
+            storage,
             control,
             addresses,
             readiness,
@@ -295,6 +297,7 @@ impl Node {
         // The streams of peers end with Raft, and only then does their listener.
         self.consensus.shutdown().await;
         join_all(&mut self.background_tasks).await;
+        released(self.storage).await;
     }
 }
 
@@ -393,6 +396,22 @@ async fn hand_over(consensus: &Consensus) {
         Ok(()) => tracing::info!(to = %id, "leadership handed over"),
         // The others elect a leader by themselves.
         Err(error) => tracing::info!(%error, "leadership is not handed over"),
+    }
+}
+
+/// How long connections that were closed may take to go away.
+const RELEASE_MAX: Duration = Duration::from_secs(1);
+
+/// Waits until nobody else holds the storage, so that the folder is free once the node has stopped. Each
+/// connection holds it a moment longer than its requests last.
+async fn released(storage: Arc<dyn Storage>) {
+    let releasing = async {
+        while Arc::strong_count(&storage) > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    if tokio::time::timeout(RELEASE_MAX, releasing).await.is_err() {
+        tracing::warn!("a connection still holds the data folder");
     }
 }
 
