@@ -257,6 +257,7 @@ pub enum StorageError {
     },
 }
 
+#[cfg(any(feature = "rocksdb", test))]
 impl StorageError {
     pub(crate) fn io(
         operation: &'static str,
