@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tonic_health::server::health_reporter;
 
 pub use self::error::NodeError;
+use self::error::concise;
 pub use self::readiness::Readiness;
 pub use self::run::{DevArgs, ServeArgs, dev, serve};
 use self::server::{ClientServices, Listening};
@@ -277,7 +278,7 @@ impl Node {
         };
         tokio::select! {
             failed = failed => match failed.as_deref() {
-                Ok(Health::Failed { reason }) => NodeError::Failed { reason: reason.clone() },
+                Ok(Health::Failed { reason }) => NodeError::Failed { reason: concise(reason) },
                 _ => NodeError::Ended { reason: "consensus has ended".to_owned() },
             },
             joined = self.request_tasks.join_next() => ended(joined),

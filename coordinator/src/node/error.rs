@@ -89,6 +89,23 @@ pub enum NodeError {
     },
 }
 
+/// Marks the end of what Raft's library puts before the text of a storage error.
+const LIBRARY_PREFIX: &str = "std::io::error::Error: ";
+
+/// Marks the begin of what it puts behind: the same text once more.
+const LIBRARY_SUFFIX: &str = "; source: ";
+
+/// Returns what storage said, without what Raft's library wraps around it.
+pub(super) fn concise(reason: &str) -> String {
+    let reason = reason
+        .split_once(LIBRARY_PREFIX)
+        .map_or(reason, |(_, rest)| rest);
+    let reason = reason
+        .split_once(LIBRARY_SUFFIX)
+        .map_or(reason, |(first, _)| first);
+    reason.to_owned()
+}
+
 impl NodeError {
     /// Returns the error and its causes as one line.
     #[must_use]
@@ -105,5 +122,37 @@ impl NodeError {
             cause = error.source();
         }
         line.replace('\n', " ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_disk_is_told_once_and_in_the_words_of_the_storage() {
+        let reason = "when Write Apply(LogId { index: 18 }): std::io::error::Error: storage cannot \
+                      write a batch: no space left; source: storage cannot write a batch; source: \
+                      no space left";
+        assert_eq!(
+            concise(reason),
+            "storage cannot write a batch: no space left"
+        );
+        assert_eq!(concise("raft has ended"), "raft has ended");
+    }
+
+    #[test]
+    fn causes_are_told_in_one_line_and_none_twice() {
+        let source = io::Error::other("address in use\nreally");
+        let address = "127.0.0.1:7400".parse().unwrap();
+        let error = NodeError::Listen {
+            port: "client",
+            address,
+            source,
+        };
+        assert_eq!(
+            error.line(),
+            "client port 127.0.0.1:7400 cannot be listened on: address in use really"
+        );
     }
 }

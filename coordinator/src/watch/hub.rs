@@ -458,6 +458,21 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_of_the_disk_waits_until_what_it_saw_in_memory_is_published() {
+        let hub = hub(10);
+        let mut written = Box::pin(hub.reached(Revision(2)));
+        hub.publish(Revision(1), &events(1));
+        assert!(written.as_mut().now_or_never().is_none());
+        // A command without events counts, and wakes no subscriber.
+        let mut subscription = hub.subscribe(None).unwrap();
+        hub.publish(Revision(2), &[]);
+        assert!(written.now_or_never().is_some());
+        assert!(next_now(&mut subscription).is_none());
+        hub.loaded(Revision(5));
+        assert!(hub.reached(Revision(5)).now_or_never().is_some());
+    }
+
+    #[test]
     fn the_events_of_a_group_are_encoded_once() {
         let batch = Batch::new(
             Revision(1),

@@ -459,5 +459,5 @@ async fn what_was_acknowledged_is_there_after_a_restart() {
             .all(|shard| shard.epoch == 1 && shard.worker == "worker-1"),
         "{shards:?}"
     );
-    soon(async { single.stop().await }).await;
+    single.stop().await;
 }
