@@ -169,7 +169,39 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// How openraft divides the silence after which a follower stands for election.
+///
+/// First the leader's lease runs out, in which the follower votes for nobody, and only then the time
+/// that it has drawn begins: `lease + beyond_lease_min` to `2 × lease` in all, because openraft takes
+/// the longest time it may draw for the lease as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Patience {
+    /// The lease, and the longest time beyond it.
+    lease: Duration,
+    /// The shortest time beyond the lease.
+    beyond_lease_min: Duration,
+}
+
 impl RaftTimings {
+    /// Divides the silence, so that it is from `election_timeout_min` to at most
+    /// `election_timeout_max`. Where the two leave little room between heartbeats it may be somewhat
+    /// longer.
+    fn patience(&self) -> Patience {
+        // openraft requires more than a heartbeat interval.
+        let least = self.heartbeat_interval * 5 / 4;
+        let beyond_lease_min = self
+            .election_timeout_min
+            .saturating_sub(self.election_timeout_max / 2)
+            .max(least);
+        // The range to draw from must not be narrow, or two followers often stand at once.
+        let lease = (self.election_timeout_min.saturating_sub(beyond_lease_min))
+            .max(beyond_lease_min * 3 / 2);
+        Patience {
+            lease,
+            beyond_lease_min,
+        }
+    }
+
     fn validate(&self) -> Result<(), OptionsError> {
         let (ms, minute) = (Duration::from_millis, Duration::from_secs(60));
         within(
@@ -247,17 +279,17 @@ impl ConsensusOptions {
         self.timings.validate()?;
         self.limits.validate()?;
         let timings = self.timings;
-        let election_timeout_max = millis(timings.election_timeout_max);
+        let patience = timings.patience();
         Config {
             cluster_name: "tenure".to_owned(),
             heartbeat_interval: millis(timings.heartbeat_interval),
-            election_timeout_min: millis(timings.election_timeout_min),
-            election_timeout_max,
+            election_timeout_min: millis(patience.beyond_lease_min),
+            election_timeout_max: millis(patience.lease),
             install_snapshot_timeout: millis(self.limits.snapshot_silence_max),
             enable_pre_vote: Some(true),
             // Without it, a leader that still reaches its followers but is not heard by them keeps
             // them from electing another, for ever (openraft #2080).
-            quorum_loss_probe_interval: Some(2 * election_timeout_max),
+            quorum_loss_probe_interval: Some(2 * millis(timings.election_timeout_max)),
             // The state is not synced when an entry is applied, so a leader that was restarted may
             // be behind what it answered before. It has to be elected again, which makes it apply
             // an entry of a new term first.
@@ -336,6 +368,45 @@ mod tests {
             options.validate(),
             Err(OptionsError::ElectionBelowHeartbeats { .. })
         ));
+    }
+
+    #[test]
+    fn silence_before_an_election_is_as_long_as_the_settings_say() {
+        let ms = Duration::from_millis;
+        for (heartbeat, min, max) in [(100, 600, 1200), (100, 600, 900), (50, 1000, 2000)] {
+            let timings = RaftTimings {
+                heartbeat_interval: ms(heartbeat),
+                election_timeout_min: ms(min),
+                election_timeout_max: ms(max),
+            };
+            let patience = timings.patience();
+            assert_eq!(patience.lease + patience.beyond_lease_min, ms(min));
+            assert!(patience.lease * 2 <= ms(max), "{patience:?}");
+            let range = patience.lease - patience.beyond_lease_min;
+            assert!(range >= ms(heartbeat), "{patience:?}");
+        }
+    }
+
+    #[test]
+    fn every_accepted_timing_is_accepted_by_openraft() {
+        let ms = Duration::from_millis;
+        for heartbeat in [10, 17, 100, 999] {
+            for (min, max) in [
+                (201, 302),
+                (201, 1000),
+                (250, 375),
+                (300, 450),
+                (1000, 1500),
+            ] {
+                let mut options = options();
+                options.timings = RaftTimings {
+                    heartbeat_interval: ms(heartbeat),
+                    election_timeout_min: ms(heartbeat * min / 100 + 1).max(ms(50)),
+                    election_timeout_max: ms(heartbeat * max / 100 + 2).max(ms(75)),
+                };
+                assert_eq!(options.validate(), Ok(()), "{:?}", options.timings);
+            }
+        }
     }
 
     #[test]
