@@ -1,0 +1,13 @@
+//! Stories on real processes. See [`cluster_tests`] for what they are told with.
+//!
+//! They run one after the other, whatever the test runner does: several measure, and each has the
+//! machine for itself.
+
+mod cut_off;
+mod kills;
+mod one_name;
+mod restarts;
+mod scale;
+mod slow_revoke;
+mod story;
+mod takeover;
