@@ -1,4 +1,4 @@
-//! Stories on real processes, checkers of what happened in them.
+//! Stories on real processes, checkers of what happened in them, and the demo.
 //!
 //! ```text
 //!   story ──▶ Cluster: coordinators, killed, stopped, cut off, started again
@@ -17,8 +17,10 @@
 pub mod binaries;
 pub mod client;
 pub mod cluster;
+pub mod demo;
 pub mod failure;
 pub mod history;
+pub mod leaders;
 pub mod ownership;
 pub mod ports;
 pub mod process;
@@ -26,4 +28,5 @@ pub mod proxy;
 pub mod recorder;
 pub mod rest;
 pub mod wait;
+pub mod words;
 pub mod worker;
