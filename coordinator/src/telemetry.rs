@@ -24,7 +24,7 @@ const RAFT: &str = "openraft";
 /// Reads a filter such as `info` or `info,tenure_coordinator::watch=debug`.
 ///
 /// The library that carries Raft tells every step at level `info`; unless the filter speaks of it, only
-/// its warnings are kept, for leadership and membership are told by the coordinator itself.
+/// its errors are kept: what an operator must know of leadership and membership the coordinator tells itself.
 ///
 /// # Errors
 ///
@@ -33,7 +33,7 @@ pub fn parse_filter(level: &str) -> Result<EnvFilter, ParseError> {
     let level = if level.contains(RAFT) {
         level.to_owned()
     } else {
-        format!("{RAFT}=warn,{level}")
+        format!("{RAFT}=error,{level}")
     };
     EnvFilter::builder().parse(level)
 }

@@ -52,7 +52,8 @@ impl WorkerService for Workers {
         }
         let mut messages = request.into_inner();
         let first = tokio::time::timeout(OPEN_MAX, messages.message()).await;
-        let first = first.map_err(|_| status::invalid(Invalid::missing("message")))??;
+        // Not the worker's fault as far as is known here: a slow link looks the same.
+        let first = first.map_err(|_| status::unavailable("no first message came in time"))??;
         let open = self.open(first).map_err(status::invalid)?;
         // Whatever ends the worker's half ends the stream: it comes back and resumes.
         let (refuse, refused) = oneshot::channel();
