@@ -37,25 +37,20 @@ fn main() -> ExitCode {
 }
 
 fn run(node: impl Future<Output = Result<(), NodeError>>) -> ExitCode {
-    let result = match tokio::runtime::Builder::new_multi_thread()
+    let threads = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .build()
-    {
-        Ok(runtime) => {
-            let result = runtime.block_on(node);
-            runtime.shutdown_timeout(LINGER_MAX);
+        .build();
+    let operation = "start threads";
+    let result = threads
+        .map_err(|source| NodeError::Process { operation, source })
+        .and_then(|threads| {
+            let result = threads.block_on(node);
+            threads.shutdown_timeout(LINGER_MAX);
             result
-        }
-        Err(source) => Err(NodeError::Process {
-            operation: "start threads",
-            source,
-        }),
+        });
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("tenure: {}", error.line());
-            ExitCode::FAILURE
-        }
-    }
+    eprintln!("tenure: {}", error.line());
+    ExitCode::FAILURE
 }
