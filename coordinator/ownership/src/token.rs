@@ -18,9 +18,10 @@ impl State {
     ///
     /// # Errors
     /// * [`Refusal::Fenced`] for an epoch below the shard's, and for any epoch of a shard that
-    ///   nobody owns or whose group was removed. `current` is the shard's own epoch, also when it is
-    ///   the one presented, for that tenure is over. Epochs up to the floor were, or may have been,
-    ///   granted in an earlier life of the group, so they are fenced by it.
+    ///   nobody owns or whose group was removed. `current` is the shard's own epoch; when that is the
+    ///   one presented its tenure is over, and the fence stands at the epoch of the next grant. Epochs
+    ///   up to the floor were, or may have been, granted in an earlier life of the group, so they are
+    ///   fenced by it.
     /// * [`Refusal::EpochConflict`] for the right epoch from another owner.
     /// * [`Rejection::NeverGranted`] for an epoch above all of them.
     /// * [`Rejection::UnknownGroup`] and [`Rejection::UnknownShard`] where no epoch is known.
@@ -56,7 +57,7 @@ impl State {
             return Err(fenced(epoch));
         }
         match shard.owner() {
-            None => Err(fenced(epoch)),
+            None => Err(fenced(shard.next_epoch().unwrap_or(epoch))),
             Some(session) if is_session(self, owner, session) => Ok((group, shard)),
             Some(_) => Err(Rejection::Fence(Refusal::EpochConflict)),
         }
