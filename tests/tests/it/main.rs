@@ -6,6 +6,7 @@
 mod cut_off;
 mod kills;
 mod one_name;
+mod replicated_store;
 mod restarts;
 mod scale;
 mod slow_revoke;

@@ -1,0 +1,237 @@
+//! The replicated store under the conformance kit: real grants of a real cluster of three.
+//!
+//! Scenarios 1, 2, 3, 5, 8, 9 and 38.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a harness that cannot do what the kit asks panics, as the kit's contract says"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use cluster_tests::cluster::Cluster;
+use cluster_tests::failure::Failure;
+use tenure::ReplicatedStore;
+use tenure::connection::{Connection, ConnectionOptions};
+use tenure_fence::CheckpointStore;
+use tenure_fence::Epoch;
+use tenure_fence::FencingToken;
+use tenure_fence::GroupName;
+use tenure_fence::Owner;
+use tenure_fence::Resource;
+use tenure_fence::ShardRef;
+use tenure_fence::kit;
+use tenure_fence::kit::Harness;
+use tenure_fence::kit::Holder;
+use tenure_proto::v1 as pb;
+use tenure_proto::v1::attach_request::Message as Up;
+use tenure_proto::v1::attach_response::Message as Down;
+use tenure_proto::v1::worker_service_client::WorkerServiceClient;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use crate::story::turn;
+
+/// An owner that does nothing but hold: every message is sent by hand.
+struct BareOwner {
+    ups: mpsc::Sender<pb::AttachRequest>,
+    downs: Streaming<pb::AttachResponse>,
+    session: pb::Session,
+    tenure: pb::Tenure,
+}
+
+impl BareOwner {
+    async fn register(leader: Channel, group: &str, worker: String) -> Self {
+        let (ups, queue) = mpsc::channel(8);
+        let register = pb::Register {
+            group: group.to_owned(),
+            nonce: rand::random::<u128>().to_be_bytes().to_vec().into(),
+            worker,
+            attempt: 1,
+            ..pb::Register::default()
+        };
+        send(&ups, Up::Register(register)).await;
+        let mut client = WorkerServiceClient::new(leader);
+        let mut downs = client
+            .attach(ReceiverStream::new(queue))
+            .await
+            .unwrap()
+            .into_inner();
+        let Down::Registered(registered) = next(&mut downs).await else {
+            panic!("not registered")
+        };
+        let mut owner = Self {
+            ups,
+            downs,
+            session: registered.session.unwrap(),
+            tenure: pb::Tenure::default(),
+        };
+        owner.granted().await;
+        owner
+    }
+
+    /// Waits for a grant above the tenure held last.
+    async fn granted(&mut self) {
+        loop {
+            if let Down::Granted(granted) = next(&mut self.downs).await {
+                self.tenure = granted.grants[0].tenure.unwrap();
+                return;
+            }
+        }
+    }
+
+    async fn release(&self) {
+        let release = pb::Release {
+            tenure: Some(self.tenure),
+            cause: pb::ReleaseCause::Finished.into(),
+            ..pb::Release::default()
+        };
+        send(
+            &self.ups,
+            Up::Released(pb::Released {
+                releases: vec![release],
+            }),
+        )
+        .await;
+    }
+
+    async fn leave(mut self) {
+        self.release().await;
+        send(&self.ups, Up::Leaving(pb::Leaving {})).await;
+        while self.downs.message().await.unwrap().is_some() {}
+    }
+}
+
+async fn send(ups: &mpsc::Sender<pb::AttachRequest>, message: Up) {
+    ups.send(pb::AttachRequest {
+        message: Some(message),
+    })
+    .await
+    .unwrap();
+}
+
+async fn next(downs: &mut Streaming<pb::AttachResponse>) -> Down {
+    downs
+        .message()
+        .await
+        .unwrap()
+        .expect("the stream ended")
+        .message
+        .unwrap()
+}
+
+fn group_name(number: u32) -> String {
+    format!("kit-{number}")
+}
+
+/// Tokens from a real coordinator: one group of one shard per resource.
+struct Grants {
+    cluster: Cluster,
+    /// The leader. Nothing happens to it here.
+    leader: Channel,
+    store: Arc<ReplicatedStore>,
+    /// Groups handed out.
+    groups: u32,
+    workers: u32,
+    owners: BTreeMap<Resource, BareOwner>,
+}
+
+impl Grants {
+    async fn start() -> Self {
+        let cluster = Cluster::start().await.unwrap();
+        let leader = cluster.leader().await.unwrap();
+        let address = cluster.node(leader).unwrap().address().to_owned();
+        // Bare owners send no heartbeats, so they live as long as the policy allows.
+        let policy = pb::Policy {
+            ttl_ms: 600_000,
+            ..pb::Policy::default()
+        };
+        for group in 1..=u32::try_from(kit::RESOURCES_MAX).unwrap() {
+            let (name, fields) = (group_name(group), ["ttl_ms"]);
+            let created = cluster.client().create_group(&name, 1, policy, &fields);
+            created.await.unwrap();
+        }
+        let leader = cluster.client().channel(&address).unwrap();
+        let connection = Connection::new(ConnectionOptions::new(cluster.addresses())).unwrap();
+        let store = Arc::new(ReplicatedStore::new(connection));
+        Self {
+            cluster,
+            leader,
+            store,
+            groups: 0,
+            workers: 0,
+            owners: BTreeMap::new(),
+        }
+    }
+}
+
+#[async_trait]
+impl Harness for Grants {
+    fn store(&self) -> Arc<dyn CheckpointStore> {
+        Arc::clone(&self.store) as Arc<dyn CheckpointStore>
+    }
+
+    async fn fresh_resource(&mut self) -> Resource {
+        self.groups += 1;
+        let group = GroupName::try_from(group_name(self.groups).as_str()).unwrap();
+        Resource::Shard(ShardRef { group, index: 0 })
+    }
+
+    async fn next_tenure(&mut self, resource: &Resource, holder: Holder) -> FencingToken {
+        let Resource::Shard(shard) = resource else {
+            panic!("{resource} is no shard")
+        };
+        let owner = match (self.owners.remove(resource), holder) {
+            (Some(mut owner), Holder::Same) => {
+                owner.release().await;
+                owner.granted().await;
+                owner
+            }
+            (previous, _) => {
+                if let Some(previous) = previous {
+                    previous.leave().await;
+                }
+                self.workers += 1;
+                let worker = format!("bare-{}", self.workers);
+                BareOwner::register(self.leader.clone(), shard.group.as_str(), worker).await
+            }
+        };
+        let session = &owner.session;
+        let cluster = u128::from_be_bytes(session.cluster_id.as_ref().try_into().unwrap());
+        let token = FencingToken {
+            resource: resource.clone(),
+            epoch: Epoch::try_from(owner.tenure.epoch).unwrap(),
+            owner: Owner {
+                cluster,
+                session: session.number,
+            },
+        };
+        self.owners.insert(resource.clone(), owner);
+        token
+    }
+
+    async fn conflicting(&mut self, token: &FencingToken) -> Option<FencingToken> {
+        let owner = Owner {
+            session: token.owner.session + 1,
+            ..token.owner
+        };
+        Some(FencingToken {
+            owner,
+            ..token.clone()
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_replicated_store_keeps_the_contract_of_checkpoint_stores() -> Result<(), Failure> {
+    let _turn = turn().await;
+    let mut grants = Grants::start().await;
+    let report = kit::run(&mut grants, kit::Options::default()).await;
+    println!("{report:?}");
+    grants.cluster.shutdown().await
+}
