@@ -7,6 +7,7 @@ use std::time::Duration;
 use tenure_ownership::command::Tenure;
 use tenure_ownership::ids::GroupId;
 use tenure_ownership::ids::Revision;
+use tenure_ownership::ids::SessionId;
 use tenure_ownership::ids::ShardIndex;
 
 use crate::clock::Moment;
@@ -18,6 +19,14 @@ const OPEN_RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// A shard that was not given back unasked for this long starts afresh.
 const GIVEN_BACK_CALM: Duration = Duration::from_secs(60);
+
+/// Who gave a shard back unasked, how often in a row, and when last.
+#[derive(Clone, Copy, Debug)]
+struct GivenBack {
+    by: SessionId,
+    times: u32,
+    last_at: Moment,
+}
 
 /// Moments by key, with the keys in order of moment.
 #[derive(Debug)]
@@ -97,8 +106,8 @@ pub(super) struct Handoffs {
     lock_delays: Timers<(GroupId, Revision)>,
     restart_graces: Timers<(GroupId, Revision)>,
     open_retries: Timers<(GroupId, ShardIndex)>,
-    /// How often in a row shards were given back unasked, and when last.
-    given_back: BTreeMap<(GroupId, ShardIndex), (u32, Moment)>,
+    /// Shards that were given back unasked.
+    given_back: BTreeMap<(GroupId, ShardIndex), GivenBack>,
 }
 
 impl Handoffs {
@@ -143,15 +152,29 @@ impl Handoffs {
         self.drains.clear(tenure)
     }
 
-    /// Delays the next grant of a shard that its owner gave back unasked, the longer the more often.
-    pub(super) fn given_back(&mut self, group: GroupId, shard: ShardIndex, now: Moment) {
-        let entry = self.given_back.entry((group, shard)).or_insert((0, now));
-        if now.since(entry.1) > GIVEN_BACK_CALM {
-            entry.0 = 0;
+    /// Delays the next grant of a shard that one and the same session gives back unasked again and
+    /// again, the longer the more often. The first time costs nothing: a worker that stops does it.
+    pub(super) fn given_back(
+        &mut self,
+        group: GroupId,
+        shard: ShardIndex,
+        by: SessionId,
+        now: Moment,
+    ) {
+        let fresh = GivenBack {
+            by,
+            times: 0,
+            last_at: now,
+        };
+        let known = self.given_back.entry((group, shard)).or_insert(fresh);
+        if known.by != by || now.since(known.last_at) > GIVEN_BACK_CALM {
+            *known = fresh;
         }
-        *entry = (entry.0.saturating_add(1), now);
-        let count = entry.0;
-        self.open_failed(group, shard, count, now);
+        known.times = known.times.saturating_add(1);
+        known.last_at = now;
+        if let Some(repeated) = known.times.checked_sub(1).filter(|times| *times > 0) {
+            self.open_failed(group, shard, repeated, now);
+        }
     }
 
     /// Starts the lock delay of everything that ended uncleanly at a revision.

@@ -8,7 +8,7 @@
 //!            ▲─────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! One task owns all of it, one [`core::Core`] a leadership: what was measured or decided in one
+//! One task owns all of it, one `Core` a leadership: what was measured or decided in one
 //! leadership never reaches into the next. Nothing here changes the state: it proposes.
 //!
 //! Not here: the rules of ownership (crate `tenure-ownership`) and the wire (`rpc`).

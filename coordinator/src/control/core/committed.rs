@@ -144,6 +144,7 @@ impl Core {
             Event::TenureEnded {
                 shard,
                 epoch,
+                owner,
                 cause,
                 ..
             } => {
@@ -152,14 +153,17 @@ impl Core {
                     epoch: *epoch,
                 };
                 let asked = self.handoffs.ended((id, tenure));
-                self.delay_after_end(now, revision, group, *shard, cause, asked);
+                // A handler that gives up at once must not be granted the shard again at once.
+                if !asked && matches!(cause, EndCause::Released | EndCause::Lost) {
+                    self.handoffs.given_back(id, *shard, *owner, now);
+                }
+                self.delay_after_end(now, revision, group, *shard, cause);
             }
             _ => {}
         }
     }
 
-    /// Starts the delays that follow the end of a tenure. `asked` tells whether the owner had been
-    /// asked for the shard.
+    /// Starts the delays that follow an unclean end or a failure to open.
     fn delay_after_end(
         &mut self,
         now: Moment,
@@ -167,7 +171,6 @@ impl Core {
         group: &Group,
         shard: ShardIndex,
         cause: &EndCause,
-        asked: bool,
     ) {
         let (id, policy) = (group.header.id, &group.header.policy);
         match cause {
@@ -179,10 +182,6 @@ impl Core {
                     .lock_delay(id, revision, policy.lock_delay, now);
                 self.handoffs
                     .restart_grace(id, revision, policy.restart_grace, now);
-            }
-            // A handler that gives up at once must not be granted the shard again at once.
-            EndCause::Released | EndCause::Lost if !asked => {
-                self.handoffs.given_back(id, shard, now);
             }
             EndCause::SessionEnded(_)
             | EndCause::Released
