@@ -57,7 +57,7 @@ pub use replicated::ReplicatedStore;
 pub use router::{Route, Router, RouterError};
 pub use status::{Counters, LinkState, Observer, RefusedWrite, ShardStatus, WorkerStatus};
 pub use tenure_fence::{
-    Checkpoint, CheckpointError, CheckpointStore, Epoch, FencingToken, GroupName, MemoryStore,
-    Owner, Resource, Sequence, ShardRef, Write, WriteId,
+    Checkpoint, CheckpointError, CheckpointStore, Deletion, Epoch, FencingToken, GroupName,
+    MemoryStore, Owner, Resource, Sequence, ShardRef, Write, WriteId,
 };
 pub use worker::{Worker, WorkerHandle};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use tenure_fence::{
-    Checkpoint, CheckpointError, CheckpointStore, Epoch, FencingToken, GroupName, Owner, Resource,
-    Sequence, StoreError, Write,
+    Checkpoint, CheckpointError, CheckpointStore, Deletion, Epoch, FencingToken, GroupName, Owner,
+    Resource, Sequence, StoreError, Write,
 };
 use tenure_proto::v1::checkpoint_service_client::CheckpointServiceClient;
 use tenure_proto::v1::{
@@ -32,7 +32,7 @@ type Sealed = Result<Option<Checkpoint>, CheckpointError>;
 /// The check of the token happens where the write is applied, so it fences from the moment the
 /// shard is granted to somebody else, even before the new owner has sealed. It stores shards only,
 /// not leases. Every call is bounded in time by the connection's call timeout and is repeated within
-/// it: seals and writes carry their own identity, so twice is as good as once.
+/// it: seals, writes and deletions carry their own identity, so twice is as good as once.
 ///
 /// ```
 /// use tenure::ReplicatedStore;
@@ -181,7 +181,7 @@ impl CheckpointStore for ReplicatedStore {
             .await;
         match written {
             Ok(_) => Ok(()),
-            Err(error) => Err(refused(token, Some(write.sequence), &error)),
+            Err(error) => Err(refused(token, write.sequence, &error)),
         }
     }
 
@@ -217,10 +217,16 @@ impl CheckpointStore for ReplicatedStore {
         }
     }
 
-    async fn delete(&self, token: &FencingToken) -> Result<(), CheckpointError> {
+    async fn delete(
+        &self,
+        token: &FencingToken,
+        deletion: Deletion,
+    ) -> Result<(), CheckpointError> {
         shard(&token.resource)?;
         let request = DeleteRequest {
             token: Some(convert::token(token)),
+            sequence: deletion.sequence.get(),
+            write_id: deletion.write_id.get().to_be_bytes().to_vec().into(),
         };
         let deleted = self
             .connection
@@ -231,7 +237,7 @@ impl CheckpointStore for ReplicatedStore {
             .await;
         match deleted {
             Ok(_) => Ok(()),
-            Err(error) => Err(refused(token, None, &error)),
+            Err(error) => Err(refused(token, deletion.sequence, &error)),
         }
     }
 
@@ -326,7 +332,7 @@ fn decode(resource: &Resource, found: v1::Checkpoint) -> Result<Checkpoint, Chec
 }
 
 /// Maps a refusal of a write or deletion.
-fn refused(token: &FencingToken, sequence: Option<Sequence>, error: &CallError) -> CheckpointError {
+fn refused(token: &FencingToken, presented: Sequence, error: &CallError) -> CheckpointError {
     let resource = token.resource.clone();
     let number = |key| {
         error
@@ -350,7 +356,6 @@ fn refused(token: &FencingToken, sequence: Option<Sequence>, error: &CallError) 
             epoch: token.epoch,
         },
         reason::SEQUENCE_REUSED => {
-            let presented = sequence.unwrap_or(Sequence::FIRST);
             let latest = number(reason::LATEST)
                 .and_then(Sequence::new)
                 .unwrap_or(presented);

@@ -176,7 +176,7 @@ mod tests {
     use std::sync::Mutex;
 
     use async_trait::async_trait;
-    use tenure_fence::{MemoryStore, Resource, Write};
+    use tenure_fence::{Deletion, MemoryStore, Resource, Write};
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -208,8 +208,12 @@ mod tests {
             self.store.read(resource).await
         }
 
-        async fn delete(&self, token: &FencingToken) -> Result<(), CheckpointError> {
-            self.store.delete(token).await
+        async fn delete(
+            &self,
+            token: &FencingToken,
+            deletion: Deletion,
+        ) -> Result<(), CheckpointError> {
+            self.store.delete(token, deletion).await
         }
 
         async fn probe(&self) -> Result<(), CheckpointError> {

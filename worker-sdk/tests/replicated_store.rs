@@ -17,8 +17,8 @@ use async_trait::async_trait;
 use script::error;
 use tenure::connection::{Connection, ConnectionOptions};
 use tenure::{
-    Checkpoint, CheckpointError, CheckpointStore, Epoch, FencingToken, MemoryStore, Owner,
-    ReplicatedStore, Resource, Sequence, ShardRef, Write, WriteId,
+    Checkpoint, CheckpointError, CheckpointStore, Deletion, Epoch, FencingToken, MemoryStore,
+    Owner, ReplicatedStore, Resource, Sequence, ShardRef, Write, WriteId,
 };
 use tenure_fence::kit::{self, Harness, Holder, LocalGrants, Options};
 use tenure_proto::reason;
@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status};
 
-/// What happens to the next write.
+/// What happens to the next write or deletion.
 enum Fault {
     /// It is answered with this instead of being done.
     Refuse(Status),
@@ -51,6 +51,7 @@ struct Backing {
     /// Outcomes in one answer; the rest is put off.
     outcomes_max: Mutex<Option<usize>>,
     writes: Mutex<Vec<v1::WriteRequest>>,
+    deletions: Mutex<Vec<v1::DeleteRequest>>,
 }
 
 #[derive(Clone)]
@@ -72,6 +73,10 @@ fn token(token: Option<v1::FencingToken>) -> FencingToken {
         epoch: Epoch::new(token.epoch).unwrap(),
         owner: owner(token.owner),
     }
+}
+
+fn write_id(bytes: &[u8]) -> WriteId {
+    WriteId::new(u128::from_be_bytes(bytes.try_into().unwrap()))
 }
 
 fn wire(checkpoint: Checkpoint) -> v1::Checkpoint {
@@ -184,10 +189,9 @@ impl CheckpointService for Service {
         if let Some(Fault::Refuse(status)) = fault {
             return Err(status);
         }
-        let write_id: [u8; 16] = request.write_id.as_ref().try_into().unwrap();
         let write = Write {
             sequence: Sequence::new(request.sequence).unwrap(),
-            write_id: WriteId::new(u128::from_be_bytes(write_id)),
+            write_id: write_id(&request.write_id),
             data: request.data,
         };
         let written = self.0.store.write(&token(request.token), write).await;
@@ -218,11 +222,20 @@ impl CheckpointService for Service {
         &self,
         request: Request<v1::DeleteRequest>,
     ) -> Result<Response<v1::DeleteResponse>, Status> {
-        let deleted = self
-            .0
-            .store
-            .delete(&token(request.into_inner().token))
-            .await;
+        let request = request.into_inner();
+        self.0.deletions.lock().unwrap().push(request.clone());
+        let fault = self.0.faults.lock().unwrap().pop_front();
+        if let Some(Fault::Refuse(status)) = fault {
+            return Err(status);
+        }
+        let deletion = Deletion {
+            sequence: Sequence::new(request.sequence).unwrap(),
+            write_id: write_id(&request.write_id),
+        };
+        let deleted = self.0.store.delete(&token(request.token), deletion).await;
+        if let Some(Fault::DoneBut(status)) = fault {
+            return Err(status);
+        }
         deleted.map_err(|refusal| status(&refusal))?;
         Ok(Response::new(v1::DeleteResponse::default()))
     }
@@ -456,6 +469,40 @@ async fn a_write_whose_answer_was_lost_is_repeated_and_lands_once() {
     let writes = node.backing.writes.lock().unwrap().clone();
     assert_eq!(writes.len(), 4);
     assert!(writes.iter().all(|write| *write == writes[0]));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_deletion_whose_answer_was_lost_is_repeated_as_it_was() {
+    let node = Node::start().await;
+    let (store, token) = (node.store(), shard_token(1, 1));
+    store.seal(&token).await.unwrap();
+    store.write(&token, write(1, "x")).await.unwrap();
+    let deletion = Deletion {
+        sequence: Sequence::new(2).unwrap(),
+        write_id: WriteId::new(0xdead),
+    };
+    node.fail([
+        Fault::DoneBut(Status::unavailable("the connection broke")),
+        Fault::Refuse(error(Code::Unavailable, reason::UNAVAILABLE, &[])),
+    ]);
+    store.delete(&token, deletion).await.unwrap();
+    assert_eq!(store.read(&token.resource).await.unwrap(), None);
+    let deletions = node.backing.deletions.lock().unwrap().clone();
+    assert_eq!(deletions.len(), 3);
+    assert!(deletions.iter().all(|repeated| *repeated == deletions[0]));
+
+    // Once more, too late: the refusal names both sequences.
+    store.write(&token, write(3, "y")).await.unwrap();
+    let late = store.delete(&token, deletion).await;
+    assert!(
+        matches!(
+            late,
+            Err(CheckpointError::SequenceReused { presented, latest, .. })
+                if presented.get() == 2 && latest.get() == 3
+        ),
+        "{late:?}"
+    );
     node.stop().await;
 }
 

@@ -68,7 +68,7 @@ pub enum Command {
     /// Writes one checkpoint to the replicated store.
     #[n(14)]
     WriteCheckpoint(#[n(0)] WriteCheckpoint),
-    /// Deletes the bytes of one checkpoint in the replicated store; the fence stays.
+    /// Deletes one checkpoint in the replicated store: a write whose content is nothing.
     #[n(15)]
     DeleteCheckpoint(#[n(0)] DeleteCheckpoint),
     /// Switches a behaviour on, on every node at this entry.
@@ -334,6 +334,12 @@ pub struct DeleteCheckpoint {
     /// The shard and the epoch of the deleter.
     #[n(2)]
     pub tenure: Tenure,
+    /// Sequence within the epoch, one with those of writes.
+    #[cbor(n(3), with = "crate::codec::sequence")]
+    pub sequence: Sequence,
+    /// Tells a retry from another deletion or write.
+    #[cbor(n(4), with = "crate::codec::write_id")]
+    pub write_id: WriteId,
 }
 
 /// Bytes that are no command this version knows.

@@ -123,7 +123,8 @@ pub struct Replicated {
     /// Owner of the fence.
     #[cbor(n(1), with = "crate::codec::owner")]
     pub owner: Owner,
-    /// The latest accepted write; it outlives the data, so that a sequence is never used twice.
+    /// The latest accepted write or deletion; it outlives the data, so that a sequence is never used
+    /// twice.
     #[n(2)]
     pub latest: Option<Written>,
 }
@@ -138,7 +139,7 @@ impl Replicated {
     }
 }
 
-/// One accepted write.
+/// One accepted write, or deletion: a write whose content is nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Written {
@@ -151,10 +152,10 @@ pub struct Written {
     /// Its sequence within the epoch.
     #[cbor(n(2), with = "crate::codec::sequence")]
     pub sequence: Sequence,
-    /// Tells the retry of a write from another write.
+    /// Tells its retry from another write or deletion.
     #[cbor(n(3), with = "crate::codec::write_id")]
     pub write_id: WriteId,
-    /// Length and checksum of the bytes; `None` once they were deleted.
+    /// Length and checksum of the bytes; `None` for a deletion.
     #[n(4)]
     pub content: Option<Content>,
 }

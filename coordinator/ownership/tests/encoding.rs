@@ -235,6 +235,8 @@ fn commands() -> Vec<Command> {
             group: name("orders"),
             owner: owner(3),
             tenure: tenure(0, 1),
+            sequence: Sequence::new(301).unwrap(),
+            write_id: WriteId::new(0xdead),
         }),
         Command::EnableFeature(Feature::Baseline),
     ]
@@ -286,6 +288,8 @@ fn example() -> State {
             group: name("orders"),
             owner: owner(session),
             tenure: tenure(2, 1),
+            sequence: Sequence::new(301).unwrap(),
+            write_id: WriteId::new(0xdead),
         }),
         assign(
             Vec::new(),

@@ -22,10 +22,11 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{FileFailurePersistence, TestRunner};
 use random::Throw;
-use tenure_fence::{Epoch, GroupName};
-use tenure_ownership::command::WriteCheckpoint;
+use tenure_fence::{Epoch, GroupName, Owner};
+use tenure_ownership::command::{DeleteCheckpoint, Tenure, WriteCheckpoint};
 use tenure_ownership::ids::{GroupId, Revision, ShardIndex};
 use tenure_ownership::record::checkpoint_key;
+use tenure_ownership::shard::{Shard, Written};
 use tenure_ownership::{Applied, Command, Event, State, apply, invariants};
 
 fn config(cases: u32) -> ProptestConfig {
@@ -123,6 +124,29 @@ proptest! {
         }
     }
 
+    /// Rule 3 of the store: what a shard has accepted last never falls back, neither behind a write
+    /// nor behind a deletion.
+    #[test]
+    fn sequences_only_rise_within_an_epoch(history in histories(250)) {
+        let mut node = Node::default();
+        for throw in &history {
+            let before = node.state.clone();
+            let command = random::command(&node.state, throw);
+            node.apply(command);
+            for group in node.state.groups() {
+                for (index, shard) in group.indexed_shards() {
+                    let earlier = before.shard(group.header.id, index).and_then(latest);
+                    let now = latest(shard);
+                    let place = |latest: Option<Written>| latest.map(|it| (it.epoch, it.sequence));
+                    prop_assert!(
+                        earlier == now || place(earlier.clone()) < place(now.clone()),
+                        "{now:?} after {earlier:?}"
+                    );
+                }
+            }
+        }
+    }
+
     /// P9: every node that applies the log, as it is encoded, has the same state and outcomes.
     #[test]
     fn replay_gives_an_identical_state(history in histories(120)) {
@@ -177,10 +201,13 @@ proptest! {
             if changed && applied.outcome.is_ok() {
                 match &command {
                     Command::WriteCheckpoint(write) => {
-                        admitted_at_the_highest_epoch(&node.state, write)?;
+                        let WriteCheckpoint { group, owner, tenure, .. } = write;
+                        admitted_at_the_highest_epoch(&node.state, group, *owner, *tenure)?;
                         stored.insert(blob_key(&node.state, &write.group, write.tenure.shard), write.data.clone());
                     }
                     Command::DeleteCheckpoint(delete) => {
+                        let DeleteCheckpoint { group, owner, tenure, .. } = delete;
+                        admitted_at_the_highest_epoch(&node.state, group, *owner, *tenure)?;
                         stored.remove(&blob_key(&node.state, &delete.group, delete.tenure.shard));
                     }
                     Command::RemoveGroup(group) => {
@@ -343,9 +370,8 @@ fn epochs_did_not_fall(before: &State, after: &State) -> Result<(), TestCaseErro
             };
             prop_assert!(earlier.epoch <= shard.epoch);
             prop_assert!(earlier.floor <= shard.floor);
-            let fence = |shard: &tenure_ownership::shard::Shard| {
-                shard.replicated.as_ref().map(|replicated| replicated.epoch)
-            };
+            let fence =
+                |shard: &Shard| shard.replicated.as_ref().map(|replicated| replicated.epoch);
             prop_assert!(fence(earlier) <= fence(shard), "a fence fell");
         }
     }
@@ -354,21 +380,21 @@ fn epochs_did_not_fall(before: &State, after: &State) -> Result<(), TestCaseErro
 
 fn admitted_at_the_highest_epoch(
     state: &State,
-    write: &WriteCheckpoint,
+    group: &GroupName,
+    owner: Owner,
+    tenure: Tenure,
 ) -> Result<(), TestCaseError> {
-    let group = state.group_named(&write.group).unwrap();
-    let shard = group.shard(write.tenure.shard).unwrap();
-    prop_assert_eq!(shard.epoch, Some(write.tenure.epoch));
-    prop_assert_eq!(
-        shard.owner().map(|owner| owner.0),
-        Some(write.owner.session)
-    );
+    let group = state.group_named(group).unwrap();
+    let shard = group.shard(tenure.shard).unwrap();
+    prop_assert_eq!(shard.epoch, Some(tenure.epoch));
+    prop_assert_eq!(shard.owner().map(|owner| owner.0), Some(owner.session));
     let replicated = shard.replicated.as_ref().unwrap();
-    prop_assert_eq!(
-        (replicated.epoch, replicated.owner),
-        (write.tenure.epoch, write.owner)
-    );
+    prop_assert_eq!((replicated.epoch, replicated.owner), (tenure.epoch, owner));
     Ok(())
+}
+
+fn latest(shard: &Shard) -> Option<Written> {
+    shard.replicated.as_ref()?.latest.clone()
 }
 
 fn blob_key(state: &State, group: &GroupName, shard: ShardIndex) -> Vec<u8> {

@@ -139,6 +139,11 @@ fn a_sequence_belongs_to_one_content_for_ever() {
 }
 
 #[test]
+fn a_late_deletion_cannot_remove_a_later_write() {
+    run("a_late_deletion_cannot_remove_a_later_write");
+}
+
+#[test]
 fn the_fence_outlives_the_data() {
     run("the_fence_outlives_the_data");
 }

@@ -95,6 +95,10 @@ fn wide(field: &str, bytes: &[u8]) -> Result<u128, Invalid> {
     Ok(u128::from_be_bytes(bytes))
 }
 
+fn sequence(field: &str, number: u64) -> Result<Sequence, Invalid> {
+    Sequence::try_from(number).map_err(|error| Invalid::new(field, error))
+}
+
 fn within<T: PartialOrd + std::fmt::Display>(
     field: &str,
     number: T,
@@ -271,8 +275,7 @@ pub(super) fn seal(request: pb::SealRequest) -> Result<Seal, Invalid> {
 /// A write, except for the size of its data, which is answered by another reason.
 pub(super) fn write(request: pb::WriteRequest) -> Result<WriteCheckpoint, Invalid> {
     let (group, tenure, owner) = shard_token(request.token)?;
-    let sequence =
-        Sequence::try_from(request.sequence).map_err(|error| Invalid::new("sequence", error))?;
+    let sequence = sequence("sequence", request.sequence)?;
     let write_id = WriteId::new(wide("write_id", &request.write_id)?);
     let crc32c = crc32c::crc32c(&request.data);
     Ok(WriteCheckpoint {
@@ -296,6 +299,8 @@ pub(super) fn delete_checkpoint(request: pb::DeleteRequest) -> Result<DeleteChec
         group,
         owner,
         tenure,
+        sequence: sequence("sequence", request.sequence)?,
+        write_id: WriteId::new(wide("write_id", &request.write_id)?),
     })
 }
 

@@ -35,6 +35,20 @@ fn write(owned: &Owned, shard: u32, sequence: u64, data: &[u8]) -> pb::WriteRequ
     }
 }
 
+fn delete(owned: &Owned, shard: u32, sequence: u64) -> pb::DeleteRequest {
+    let pb::WriteRequest {
+        token,
+        sequence,
+        write_id,
+        ..
+    } = write(owned, shard, sequence, b"");
+    pb::DeleteRequest {
+        token,
+        sequence,
+        write_id,
+    }
+}
+
 fn statuses(response: &pb::SealResponse) -> Vec<pb::SealStatus> {
     response
         .outcomes
@@ -101,18 +115,31 @@ async fn a_checkpoint_is_sealed_written_read_and_deleted_and_its_fence_stays() {
         .into_inner();
     assert_eq!(sealed.outcomes[0].checkpoint.as_ref(), Some(&checkpoint));
 
-    let token = Some(owned.token(0, 1, owned.session));
-    client.delete(pb::DeleteRequest { token }).await.unwrap();
+    let late = client.delete(delete(&owned, 0, 1)).await.unwrap_err();
+    assert_eq!(
+        (
+            reason_of(&late).as_str(),
+            metadata_of(&late, reason::LATEST).as_str()
+        ),
+        (reason::SEQUENCE_REUSED, "2")
+    );
+    client.delete(delete(&owned, 0, 3)).await.unwrap();
+    // The retry of a deletion that landed is no other deletion.
+    client.delete(delete(&owned, 0, 3)).await.unwrap();
     let read = client
         .read(pb::ReadRequest { shard: Some(shard) })
         .await
         .unwrap();
     assert_eq!(read.into_inner().checkpoint, None);
-    let status = client
-        .write(write(&owned, 0, 1, b"again"))
-        .await
-        .unwrap_err();
-    assert_eq!(reason_of(&status), reason::SEQUENCE_REUSED);
+    let status = client.write(write(&owned, 0, 2, b"two")).await.unwrap_err();
+    assert_eq!(
+        (
+            reason_of(&status).as_str(),
+            metadata_of(&status, reason::LATEST).as_str()
+        ),
+        (reason::SEQUENCE_REUSED, "3")
+    );
+    client.write(write(&owned, 0, 4, b"four")).await.unwrap();
     single.stop().await;
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use tenure::{Checkpoint, CheckpointError, CheckpointStore, Epoch, FencingToken, Resource, Write};
+use tenure::{
+    Checkpoint, CheckpointError, CheckpointStore, Deletion, Epoch, FencingToken, Resource, Write,
+};
 use tenure_fence::Fence;
 use tokio::sync::Notify;
 
@@ -109,8 +111,12 @@ impl<S: CheckpointStore + 'static> CheckpointStore for GatedStore<S> {
         self.store.fence(resource).await
     }
 
-    async fn delete(&self, token: &FencingToken) -> Result<(), CheckpointError> {
-        self.store.delete(token).await
+    async fn delete(
+        &self,
+        token: &FencingToken,
+        deletion: Deletion,
+    ) -> Result<(), CheckpointError> {
+        self.store.delete(token, deletion).await
     }
 
     async fn probe(&self) -> Result<(), CheckpointError> {

@@ -43,10 +43,10 @@ pub enum SealAdmission {
     Same,
 }
 
-/// What an admitted write does.
+/// What an admitted write or deletion does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceAdmission {
-    /// The write is new: store it.
+    /// The write is new: store it. A deletion leaves nothing but its sequence and id.
     New,
     /// The write is the retry of one that landed: answer success and store nothing.
     AlreadyWritten,
@@ -155,11 +155,11 @@ pub fn admit_write(fence: Option<&Fence>, token: &FencingToken) -> Result<(), Re
     }
 }
 
-/// Decides whether a write that [`admit_write`] let through is new, a retry, or too late.
+/// Decides whether a write or deletion that [`admit_write`] let through is new, a retry, or too late.
 ///
-/// `latest` is the latest write *of the token's epoch*, also when its data has been deleted since;
-/// `None` when nothing was written in that epoch yet. A write of an earlier epoch is not `latest`:
-/// a new epoch starts its sequences afresh.
+/// A deletion is a write whose content is nothing, and the two share one sequence. `latest` is the
+/// latest of either *in the token's epoch*; `None` when there was none in that epoch yet. A write of
+/// an earlier epoch is not `latest`: a new epoch starts its sequences afresh.
 ///
 /// A sequence belongs to one content for ever. After an unknown outcome an owner therefore either
 /// repeats the same write or goes on with a higher sequence, and a write that was still on its way

@@ -39,11 +39,25 @@ impl Checkpoint {
 /// One write, complete: a retry presents the very same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Its place among the writes of the epoch: higher than that of any earlier write of other
-    /// content, also of one whose outcome is unknown.
+    /// Its place among the writes and deletions of the epoch: higher than that of any earlier one of
+    /// other content, also of one whose outcome is unknown.
     pub sequence: Sequence,
-    /// Which write it is: chosen once for this content, kept for its retries.
+    /// Which write it is: chosen once for this content, kept for its retries, and never that of other
+    /// content or of a deletion. A store tells a retry by sequence and id alone.
     pub write_id: WriteId,
     /// The content, which replaces what was there. May be empty.
     pub data: Bytes,
+}
+
+/// One deletion, complete: a retry presents the very same one.
+///
+/// It is a write whose content is nothing, and has its place among the writes of the epoch: it cannot
+/// remove a later write, however late it arrives, and no earlier one comes back after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// Its place among the writes and deletions of the epoch, like that of a [`Write`].
+    pub sequence: Sequence,
+    /// Which deletion it is: chosen once for it, kept for its retries, and never a write's. A store
+    /// tells a retry by sequence and id alone.
+    pub write_id: WriteId,
 }

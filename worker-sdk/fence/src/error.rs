@@ -42,10 +42,8 @@ pub enum CheckpointError {
 
     /// It may have happened, or may still happen.
     ///
-    /// Next, after a seal: repeat it. After a write: repeat the very same write, or go on with
-    /// another at a higher sequence; never present other content at the same sequence. After a
-    /// deletion: repeat it, and write again only in a later epoch (see
-    /// [`CheckpointStore::delete`](crate::CheckpointStore::delete)).
+    /// Next, after a seal: repeat it. After a write or a deletion: repeat the very same one, or go on
+    /// with another at a higher sequence; never present anything else at the same sequence.
     #[error("the outcome in the checkpoint store is unknown")]
     OutcomeUnknown {
         /// What made it unknown.
@@ -84,10 +82,10 @@ pub enum CheckpointError {
     /// The two are one outcome because the way out is the same. A late retry is answered so when the
     /// owner has gone past it meanwhile: then all is well.
     ///
-    /// Next: write at a sequence above `latest`.
+    /// Next: write or delete at a sequence above `latest`.
     #[error("sequence {presented} of {resource} is used, the latest is {latest}")]
     SequenceReused {
-        /// What the write was for.
+        /// What the write or deletion was for.
         resource: Resource,
         /// The sequence that was presented: at most `latest`.
         presented: Sequence,

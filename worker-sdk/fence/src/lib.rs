@@ -38,7 +38,7 @@
 //! 1. A fence never falls, whatever happens to the data it guards.
 //! 2. No write is admitted below a sealed epoch, and none above it.
 //! 3. One epoch has one owner.
-//! 4. Within an epoch a sequence belongs to one content for ever.
+//! 4. Within an epoch a sequence belongs to one content for ever; a deletion is a write of nothing.
 
 mod admission;
 mod checkpoint;
@@ -59,7 +59,7 @@ mod token;
 pub use admission::{
     Fence, Refusal, SealAdmission, SequenceAdmission, admit_seal, admit_sequence, admit_write,
 };
-pub use checkpoint::{Checkpoint, Write};
+pub use checkpoint::{Checkpoint, Deletion, Write};
 pub use epoch::{Epoch, EpochOutOfRange};
 pub use error::{CheckpointError, StoreError};
 #[cfg(feature = "memory")]

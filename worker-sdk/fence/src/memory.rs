@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use crate::admission::{
     Fence, Refusal, SealAdmission, SequenceAdmission, admit_seal, admit_sequence, admit_write,
 };
-use crate::checkpoint::{Checkpoint, Write};
+use crate::checkpoint::{Checkpoint, Deletion, Write};
 use crate::error::CheckpointError;
 use crate::resource::Resource;
 use crate::sequence::{Sequence, WriteId};
@@ -82,7 +82,7 @@ struct Contents {
 #[derive(Debug)]
 struct Entry {
     fence: Fence,
-    /// The latest write of the fence's epoch. It outlives its data.
+    /// The latest write or deletion of the fence's epoch.
     latest: Option<(Sequence, WriteId)>,
     /// The latest write of any epoch, unless it was deleted.
     checkpoint: Option<Checkpoint>,
@@ -147,25 +147,29 @@ impl Contents {
     }
 
     fn write(&mut self, token: &FencingToken, write: Write) -> Result<(), Refusal> {
-        let entry = self.admitted(token)?;
         let presented = (write.sequence, write.write_id);
-        if admit_sequence(entry.latest, presented)? == SequenceAdmission::New {
-            entry.latest = Some(presented);
-            entry.checkpoint = Some(Checkpoint::of(token, write));
-        }
-        Ok(())
+        self.replace(token, presented, Some(Checkpoint::of(token, write)))
     }
 
-    fn delete(&mut self, token: &FencingToken) -> Result<(), Refusal> {
-        self.admitted(token)?.checkpoint = None;
-        Ok(())
+    fn delete(&mut self, token: &FencingToken, deletion: Deletion) -> Result<(), Refusal> {
+        self.replace(token, (deletion.sequence, deletion.write_id), None)
     }
 
-    fn admitted(&mut self, token: &FencingToken) -> Result<&mut Entry, Refusal> {
+    fn replace(
+        &mut self,
+        token: &FencingToken,
+        presented: (Sequence, WriteId),
+        checkpoint: Option<Checkpoint>,
+    ) -> Result<(), Refusal> {
         let entry = self.entries.get_mut(&token.resource);
         admit_write(entry.as_deref().map(|entry| &entry.fence), token)?;
         // Nothing is admitted without a fence, so the entry is there.
-        entry.ok_or(Refusal::NotSealed)
+        let entry = entry.ok_or(Refusal::NotSealed)?;
+        if admit_sequence(entry.latest, presented)? == SequenceAdmission::New {
+            entry.latest = Some(presented);
+            entry.checkpoint = checkpoint;
+        }
+        Ok(())
     }
 }
 
@@ -221,9 +225,13 @@ impl CheckpointStore for MemoryStore {
             .map(|entry| entry.fence))
     }
 
-    async fn delete(&self, token: &FencingToken) -> Result<(), CheckpointError> {
+    async fn delete(
+        &self,
+        token: &FencingToken,
+        deletion: Deletion,
+    ) -> Result<(), CheckpointError> {
         let mut contents = self.contents();
-        let deleted = contents.delete(token);
+        let deleted = contents.delete(token, deletion);
         deleted
             .inspect_err(|&refusal| contents.refusals.count(refusal))
             .map_err(|refusal| CheckpointError::refused(token, refusal))

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use crate::admission::Fence;
-use crate::checkpoint::{Checkpoint, Write};
+use crate::checkpoint::{Checkpoint, Deletion, Write};
 use crate::error::CheckpointError;
 use crate::resource::Resource;
 use crate::token::FencingToken;
@@ -17,8 +17,8 @@ use crate::token::FencingToken;
 /// 2. A write is accepted only if the fence equals the token's epoch and owner; the check and the
 ///    write are **one atomic step in the store**. A check in the adapter, before the write, is no
 ///    check: the fence may rise in between.
-/// 3. Within an epoch a sequence belongs to one content for ever, also after the data was deleted.
-///    An equal sequence succeeds only with an equal write id, a lower one never.
+/// 3. Within an epoch a sequence belongs to one content for ever, and a deletion is a write whose
+///    content is nothing. An equal sequence succeeds only with an equal write id, a lower one never.
 /// 4. What is refused changes nothing.
 /// 5. The fence outlives the data: nothing ever lowers or removes it.
 ///
@@ -62,8 +62,8 @@ pub trait CheckpointStore: Send + Sync {
 
     /// Replaces the checkpoint, if the fence equals the token's epoch and owner.
     ///
-    /// The retry of a write that landed succeeds and changes nothing, also when its data has been
-    /// deleted since.
+    /// The retry of a write that landed succeeds and changes nothing. Its id is its content's: a write
+    /// with the sequence and the id of a deletion would be taken for its retry.
     ///
     /// # Errors
     ///
@@ -98,21 +98,24 @@ pub trait CheckpointStore: Send + Sync {
         })
     }
 
-    /// Deletes the data, if the fence equals the token's epoch and owner. The fence stays, and so
-    /// do the sequences used in this epoch.
+    /// Deletes the checkpoint, if the fence equals the token's epoch and owner.
     ///
-    /// Deleting what is not there succeeds, so a deletion may be repeated.
+    /// A deletion is a write whose content is nothing. It is admitted as a write is and takes its
+    /// sequence for ever; afterwards there is no checkpoint, whichever epoch had written it. The fence
+    /// stays, and so does the latest sequence of the epoch. Deleting what is not there succeeds, and
+    /// takes the sequence all the same.
     ///
-    /// A deletion has no sequence. When its outcome is unknown it may still be on its way and delete
-    /// what is written after it, even after a repeated one has succeeded. Then write again only in a
-    /// later epoch, whose seal keeps it out. Likewise a write with an unknown outcome may still land
-    /// after a deletion: settle it first, by repeating it.
+    /// The retry of a deletion that landed succeeds and changes nothing. So a deletion whose outcome
+    /// is unknown is repeated, or gone past with a write at a higher sequence, which it can never
+    /// remove; and a write whose outcome is unknown never comes back after a deletion above it.
     ///
     /// # Errors
     ///
     /// [`CheckpointError::Fenced`], [`CheckpointError::EpochConflict`] or
-    /// [`CheckpointError::NotSealed`] when the fence differs; `Unavailable` or `OutcomeUnknown`.
-    async fn delete(&self, token: &FencingToken) -> Result<(), CheckpointError>;
+    /// [`CheckpointError::NotSealed`] when the fence differs, [`CheckpointError::SequenceReused`]
+    /// when the sequence is used or too low; `Unavailable` or `OutcomeUnknown`.
+    async fn delete(&self, token: &FencingToken, deletion: Deletion)
+    -> Result<(), CheckpointError>;
 
     /// Finds out whether the store is there and able to fence. Called when a store is opened.
     ///

@@ -349,7 +349,43 @@ async fn a_deletion_that_drops_the_fence_is_rejected() {
 async fn a_deletion_that_forgets_the_sequences_is_rejected() {
     assert_rejected(
         Fault::DeletionForgetsTheSequences,
-        "used_sequences_outlive_deleted_data",
+        "late_write_cannot_come_back_after_a_deletion",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_ignores_its_sequence_is_rejected() {
+    assert_rejected(
+        Fault::DeletionIgnoresItsSequence,
+        "late_deletion_cannot_remove_a_later_write",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_takes_no_sequence_is_rejected() {
+    assert_rejected(
+        Fault::DeletionTakesNoSequence,
+        "late_write_cannot_come_back_after_a_deletion",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_deletion_whose_retry_is_refused_is_rejected() {
+    assert_rejected(
+        Fault::DeletionRetryIsRefused,
+        "sequence_of_a_deletion_stays_used_after_a_seal",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_deletion_of_nothing_that_takes_no_sequence_is_rejected() {
+    assert_rejected(
+        Fault::DeletionOfNothingTakesNoSequence,
+        "late_write_cannot_come_back_after_a_deletion",
     )
     .await;
 }

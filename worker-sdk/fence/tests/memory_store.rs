@@ -11,8 +11,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tenure_fence::kit::{self, Harness, Holder, LocalGrants, Options, Report};
 use tenure_fence::{
-    CheckpointError, CheckpointStore, FencingToken, MemoryStore, Refusals, Resource, Sequence,
-    Write, WriteId,
+    CheckpointError, CheckpointStore, Deletion, FencingToken, MemoryStore, Refusals, Resource,
+    Sequence, Write, WriteId,
 };
 
 struct InMemory {
@@ -112,7 +112,12 @@ async fn refusals_are_counted_by_reason() {
     store.write(&new, write(1)).await.unwrap();
     store.write(&new, write(2)).await.unwrap_err();
     store.write(&old, write(3)).await.unwrap_err();
-    store.delete(&old).await.unwrap_err();
+    let deletion = |number: u128| Deletion {
+        sequence: Sequence::FIRST,
+        write_id: WriteId::new(number),
+    };
+    store.delete(&old, deletion(5)).await.unwrap_err();
+    store.delete(&new, deletion(6)).await.unwrap_err();
     store.seal(&old).await.unwrap_err();
     store
         .write(&grants.conflicting(&new), write(4))
@@ -123,7 +128,7 @@ async fn refusals_are_counted_by_reason() {
         fenced: 2,
         not_sealed: 1,
         epoch_conflict: 1,
-        sequence_reused: 1,
+        sequence_reused: 2,
     };
     assert_eq!(store.refusals(), expected);
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex as StdMutex;
 
 use async_trait::async_trait;
-use tenure_fence::{CheckpointStore, Fence, MemoryStore};
+use tenure_fence::{CheckpointStore, Deletion, Fence, MemoryStore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -90,8 +90,12 @@ impl CheckpointStore for Faulty {
         }
     }
 
-    async fn delete(&self, token: &FencingToken) -> Result<(), CheckpointError> {
-        self.store.delete(token).await
+    async fn delete(
+        &self,
+        token: &FencingToken,
+        deletion: Deletion,
+    ) -> Result<(), CheckpointError> {
+        self.store.delete(token, deletion).await
     }
 
     async fn probe(&self) -> Result<(), CheckpointError> {

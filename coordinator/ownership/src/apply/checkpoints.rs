@@ -65,9 +65,7 @@ pub(super) fn write(entry: &mut Entry<'_>, command: WriteCheckpoint) -> Result<(
         data,
     } = command;
     let (group, shard) = entry.state().current_tenure(&name, owner, tenure)?;
-    admit_write(fence(shard).as_ref(), &token(&name, owner, tenure)).map_err(Rejection::Fence)?;
-    let admission = admit_sequence(latest_of(shard, tenure.epoch), (sequence, write_id));
-    match admission.map_err(Rejection::Fence)? {
+    match admit(shard, &token(&name, owner, tenure), (sequence, write_id))? {
         // Before any other check: it landed, whatever the limits have become since.
         SequenceAdmission::AlreadyWritten => return Ok(()),
         SequenceAdmission::New => {}
@@ -92,38 +90,54 @@ pub(super) fn write(entry: &mut Entry<'_>, command: WriteCheckpoint) -> Result<(
     Ok(())
 }
 
-/// Deletes the bytes of a checkpoint. Its fence and the sequence of its last write stay, so neither
-/// an older epoch nor an older write can come back.
+/// Deletes a checkpoint: a write whose content is nothing. The retry of a deletion that landed changes
+/// nothing. The fence stays and the sequence is used, so neither an older epoch nor an older write can
+/// come back, and a later write is not removed by a deletion that comes late.
 pub(super) fn delete(entry: &mut Entry<'_>, command: &DeleteCheckpoint) -> Result<(), Rejection> {
     let DeleteCheckpoint {
-        group: name,
+        group: ref name,
         owner,
         tenure,
-    } = command;
-    let (group, shard) = entry.state().current_tenure(name, *owner, *tenure)?;
-    admit_write(fence(shard).as_ref(), &token(name, *owner, *tenure)).map_err(Rejection::Fence)?;
-    let latest = shard
-        .replicated
-        .as_ref()
-        .and_then(|replicated| replicated.latest.clone());
-    let Some(latest) = latest.filter(|latest| latest.content.is_some()) else {
-        return Ok(());
-    };
+        sequence,
+        write_id,
+    } = *command;
+    let (group, shard) = entry.state().current_tenure(name, owner, tenure)?;
+    match admit(shard, &token(name, owner, tenure), (sequence, write_id))? {
+        SequenceAdmission::AlreadyWritten => return Ok(()),
+        SequenceAdmission::New => {}
+    }
     let group = group.header.id;
+    let deleted = shard.content();
     let total = entry.state().checkpoint_bytes(group) - shard.checkpoint_bytes();
 
-    entry.set_checkpoint_bytes(group, total);
     set_latest(
         entry,
         group,
-        *tenure,
+        tenure,
         Written {
+            epoch: tenure.epoch,
+            owner,
+            sequence,
+            write_id,
             content: None,
-            ..latest
         },
     );
-    entry.put_blob(group, tenure.shard, None);
+    // Where there is nothing, the sequence is all that is taken.
+    if deleted.is_some() {
+        entry.set_checkpoint_bytes(group, total);
+        entry.put_blob(group, tenure.shard, None);
+    }
     Ok(())
+}
+
+/// Admits a write or deletion by the one rule: first the fence, then the sequence.
+fn admit(
+    shard: &Shard,
+    token: &FencingToken,
+    presented: (Sequence, WriteId),
+) -> Result<SequenceAdmission, Rejection> {
+    admit_write(fence(shard).as_ref(), token).map_err(Rejection::Fence)?;
+    admit_sequence(latest_of(shard, token.epoch), presented).map_err(Rejection::Fence)
 }
 
 fn token(group: &GroupName, owner: Owner, tenure: Tenure) -> FencingToken {
@@ -145,7 +159,7 @@ fn fence(shard: &Shard) -> Option<Fence> {
         .map(|replicated| replicated.fence())
 }
 
-/// The latest write of an epoch: each epoch starts its sequences afresh.
+/// The latest write or deletion of an epoch: each epoch starts its sequences afresh.
 fn latest_of(shard: &Shard, epoch: Epoch) -> Option<(Sequence, WriteId)> {
     let latest = shard.replicated.as_ref()?.latest.as_ref()?;
     (latest.epoch == epoch).then_some((latest.sequence, latest.write_id))

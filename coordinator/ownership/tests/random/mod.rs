@@ -334,8 +334,8 @@ impl Dice<'_> {
             group: name,
             owner,
             tenure,
-            sequence: Sequence::new(1 + self.roll(4) as u64).unwrap(),
-            write_id: WriteId::new(self.roll(3) as u128),
+            sequence: self.sequence(),
+            write_id: self.write_id(),
             crc32c: u32::from(letter),
             data: vec![letter; length].into(),
         }
@@ -348,6 +348,17 @@ impl Dice<'_> {
             group: name,
             owner,
             tenure,
+            sequence: self.sequence(),
+            write_id: self.write_id(),
         }
+    }
+
+    /// Few, so that retries, reuse and late arrivals are frequent.
+    fn sequence(&mut self) -> Sequence {
+        Sequence::new(1 + self.roll(4) as u64).unwrap()
+    }
+
+    fn write_id(&mut self) -> WriteId {
+        WriteId::new(self.roll(3) as u128)
     }
 }

@@ -8,7 +8,8 @@
 //! grant a1 0@none 1@3                       revoke 0@1 [next=b1] [reason=draining|rebalance|opening]
 //! ready a1 0@1 [stores=x,y]                 release a1 0@1 [lost] [failed="why"] [ahead=9]
 //! force 0@1                                 seal a1 0@1 [cluster=8]
-//! write a1 0@1 seq=1 id=1 data=text         erase a1 0@1      feature baseline
+//! write a1 0@1 seq=1 id=1 data=text         erase a1 0@1 seq=1 id=1
+//! feature baseline
 //! show [sessions|workers|shards|groups]
 //! ```
 //!
@@ -122,6 +123,8 @@ impl Words<'_> {
                 group: self.group()?,
                 owner: self.owner()?,
                 tenure: self.tenure()?,
+                sequence: self.sequence()?,
+                write_id: self.write_id()?,
             }),
             _ => return Err("an unknown command".to_owned()),
         })
@@ -280,16 +283,23 @@ impl Words<'_> {
 
     fn write(&mut self) -> Parsed<Command> {
         let data = self.settings.remove("data").unwrap_or_default();
-        let sequence = Sequence::new(self.number("seq", 1)?).ok_or("no sequence")?;
         Ok(Command::WriteCheckpoint(WriteCheckpoint {
             group: self.group()?,
             owner: self.owner()?,
             tenure: self.tenure()?,
-            sequence,
-            write_id: WriteId::new(self.number("id", 1)?),
+            sequence: self.sequence()?,
+            write_id: self.write_id()?,
             crc32c: self.number("crc", 0xc5c5)?,
             data: data.into_bytes().into(),
         }))
+    }
+
+    fn sequence(&mut self) -> Parsed<Sequence> {
+        Ok(Sequence::new(self.number("seq", 1)?).ok_or("no sequence")?)
+    }
+
+    fn write_id(&mut self) -> Parsed<WriteId> {
+        Ok(WriteId::new(self.number("id", 1)?))
     }
 
     fn group(&self) -> Parsed<GroupName> {

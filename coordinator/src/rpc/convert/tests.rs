@@ -304,6 +304,30 @@ fn a_write_is_for_a_shard_and_carries_the_checksum_of_its_bytes() {
 }
 
 #[test]
+fn a_deletion_has_a_sequence_and_an_id() {
+    let request = pb::DeleteRequest {
+        token: Some(shard_token()),
+        sequence: 4,
+        write_id: vec![1; 16].into(),
+    };
+    let command = delete_checkpoint(request.clone()).unwrap();
+    assert_eq!(command.sequence.get(), 4);
+    assert_eq!(command.write_id.get().to_be_bytes(), [1; 16]);
+    assert_eq!(command.tenure.shard, ShardIndex(7));
+
+    let unordered = pb::DeleteRequest {
+        sequence: 0,
+        ..request.clone()
+    };
+    assert_eq!(field(delete_checkpoint(unordered)), "sequence");
+    let anonymous = pb::DeleteRequest {
+        write_id: Vec::new().into(),
+        ..request
+    };
+    assert_eq!(field(delete_checkpoint(anonymous)), "write_id");
+}
+
+#[test]
 fn a_seal_names_each_shard_once() {
     let tenure = |shard| pb::SealTenure { shard, epoch: 1 };
     let request = pb::SealRequest {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::checkpoint::{Checkpoint, Write};
+use crate::checkpoint::{Checkpoint, Deletion, Write};
 use crate::error::CheckpointError;
+use crate::store::CheckpointStore;
 use crate::token::FencingToken;
 
 use super::rule;
@@ -18,7 +19,8 @@ use super::stage::Stage;
 pub struct RaceCount {
     /// How often a resource changed hands while its old owner was writing.
     pub rounds: u32,
-    /// How many writes of old owners landed, and were returned by the seal if they were the last.
+    /// How many writes and deletions of old owners landed, and were what the seal returned if they
+    /// were the last.
     pub landed: u64,
     /// How many came too late, and were refused.
     pub fenced: u64,
@@ -43,14 +45,14 @@ async fn contents_that_race_for_a_sequence_have_one_winner(stage: &mut Stage<'_>
     );
     let token = stage.sealed().await;
     for number in 1..=SMALL_RACES {
-        let writes: Vec<_> = (0..3)
-            .map(|racer| stage.content(number, format!("racer {racer}")))
+        let changes: Vec<_> = (0..3)
+            .map(|racer| change(stage, number, &format!("racer {racer}")))
             .collect();
-        let answers = race(stage, &token, &writes).await;
+        let answers = race(stage, &token, &changes).await;
         let mut winners = Vec::new();
-        for (write, answer) in writes.iter().zip(answers) {
+        for (change, answer) in changes.iter().zip(answers) {
             match answer {
-                Ok(()) => winners.push(write),
+                Ok(()) => winners.push(change),
                 Err(CheckpointError::SequenceReused { .. }) => {}
                 Err(error) => stage.broken(format_args!("a racing write was answered: {error:?}")),
             }
@@ -61,8 +63,8 @@ async fn contents_that_race_for_a_sequence_have_one_winner(stage: &mut Stage<'_>
                 winners.len()
             ));
         };
-        let written = Checkpoint::of(&token, Write::clone(winner));
-        stage.holds(&token.resource, Some(&written)).await;
+        let left = winner.leaves(&token);
+        stage.holds(&token.resource, left.as_ref()).await;
     }
 }
 
@@ -70,18 +72,18 @@ async fn racing_retries_of_one_write_all_succeed(stage: &mut Stage<'_>) {
     stage.begin("racing_retries_of_one_write_all_succeed", rule::RETRY);
     let token = stage.sealed().await;
     for number in 1..=SMALL_RACES {
-        let write = stage.content(number, "presented three times");
+        let change = change(stage, number, "presented three times");
         let answers = race(
             stage,
             &token,
-            &[write.clone(), write.clone(), write.clone()],
+            &[change.clone(), change.clone(), change.clone()],
         )
         .await;
         for answer in answers {
             stage.success("a racing retry", answer);
         }
-        let written = Checkpoint::of(&token, write);
-        stage.holds(&token.resource, Some(&written)).await;
+        let left = change.leaves(&token);
+        stage.holds(&token.resource, left.as_ref()).await;
     }
 }
 
@@ -89,8 +91,8 @@ async fn higher_of_two_racing_writes_stays(stage: &mut Stage<'_>) {
     stage.begin("higher_of_two_racing_writes_stays", rule::UNKNOWN);
     let token = stage.sealed().await;
     for round in 1..=SMALL_RACES {
-        let unknown = stage.content(2 * round, "X, still on its way");
-        let other = stage.content(2 * round + 1, "Y");
+        let unknown = change(stage, 2 * round, "X, still on its way");
+        let other = change(stage, 2 * round + 1, "Y");
         let mut answers = race(stage, &token, &[unknown, other.clone()])
             .await
             .into_iter();
@@ -101,8 +103,8 @@ async fn higher_of_two_racing_writes_stays(stage: &mut Stage<'_>) {
         for answer in answers {
             stage.success("Y, at the higher sequence,", answer);
         }
-        let written = Checkpoint::of(&token, other);
-        stage.holds(&token.resource, Some(&written)).await;
+        let left = other.leaves(&token);
+        stage.holds(&token.resource, left.as_ref()).await;
     }
 }
 
@@ -166,12 +168,12 @@ async fn two_owners_that_write_at_once_leave_only_the_new_ones(stage: &mut Stage
         for (_, answer) in joined(old_task).await {
             stage.fenced("a write beside the new owner's", &old, &new, answer);
         }
-        let mut written = None;
-        for (write, answer) in joined(new_task).await {
+        let mut left = None;
+        for (change, answer) in joined(new_task).await {
             stage.success("a write beside the old owner's", answer);
-            written = Some(Checkpoint::of(&new, write));
+            left = change.leaves(&new);
         }
-        stage.holds(&new.resource, written.as_ref()).await;
+        stage.holds(&new.resource, left.as_ref()).await;
         old = new;
     }
 }
@@ -205,9 +207,9 @@ async fn seal_and_write_that_race_have_two_outcomes(
         let new = stage.hand_over(&old).await;
         pause(before_seal).await;
         let found = stage.seal(&new).await;
-        for (write, answer) in joined(task).await {
+        for (change, answer) in joined(task).await {
             if answer.is_ok() {
-                latest = Some(Checkpoint::of(&old, write));
+                latest = change.leaves(&old);
                 count.landed += 1;
                 continue;
             }
@@ -229,35 +231,67 @@ async fn seal_and_write_that_race_have_two_outcomes(
 
 type Answer = Result<(), CheckpointError>;
 
-/// A write, and how often its task lets others go first.
+/// A write or a deletion.
+#[derive(Clone)]
+enum Change {
+    Write(Write),
+    Deletion(Deletion),
+}
+
+impl Change {
+    async fn present(&self, store: &dyn CheckpointStore, token: &FencingToken) -> Answer {
+        match self {
+            Self::Write(write) => store.write(token, write.clone()).await,
+            Self::Deletion(deletion) => store.delete(token, *deletion).await,
+        }
+    }
+
+    /// Returns what is there once the change was accepted under `token`.
+    fn leaves(&self, token: &FencingToken) -> Option<Checkpoint> {
+        match self {
+            Self::Write(write) => Some(Checkpoint::of(token, write.clone())),
+            Self::Deletion(_) => None,
+        }
+    }
+}
+
+/// Makes a write, or, one time in four, a deletion in its place.
+fn change(stage: &mut Stage<'_>, number: u64, data: &str) -> Change {
+    if stage.random.below(4) == 0 {
+        return Change::Deletion(stage.deletion(number));
+    }
+    Change::Write(stage.content(number, data.to_owned()))
+}
+
+/// A change, and how often its task lets others go first.
 struct Planned {
     pauses: u64,
-    write: Write,
+    change: Change,
 }
 
 fn plan(stage: &mut Stage<'_>, number: u64, data: &str) -> Planned {
     Planned {
         pauses: stage.random.below(4),
-        write: stage.content(number, data.to_owned()),
+        change: change(stage, number, data),
     }
 }
 
-/// Presents writes one after the other, up to and including the first that is fenced. The receiver
+/// Presents changes one after the other, up to and including the first that is fenced. The receiver
 /// tells how many have been answered.
 fn writer(
     stage: &Stage<'_>,
     token: &FencingToken,
     plans: Vec<Planned>,
-) -> (JoinHandle<Vec<(Write, Answer)>>, watch::Receiver<u64>) {
+) -> (JoinHandle<Vec<(Change, Answer)>>, watch::Receiver<u64>) {
     let (store, token) = (Arc::clone(&stage.store), token.clone());
     let (answered, progress) = watch::channel(0);
     let task = tokio::spawn(async move {
         let mut answers = Vec::with_capacity(plans.len());
-        for Planned { pauses, write } in plans {
+        for Planned { pauses, change } in plans {
             pause(pauses).await;
-            let answer = store.write(&token, write.clone()).await;
+            let answer = change.present(store.as_ref(), &token).await;
             let fenced = matches!(answer, Err(CheckpointError::Fenced { .. }));
-            answers.push((write, answer));
+            answers.push((change, answer));
             answered.send_modify(|count| *count += 1);
             if fenced {
                 break;
@@ -289,15 +323,15 @@ async fn reached(progress: &mut watch::Receiver<u64>, count: u64) {
         .is_err();
 }
 
-/// Presents writes at the same time; the answers stand in the order of the writes.
-async fn race(stage: &mut Stage<'_>, token: &FencingToken, writes: &[Write]) -> Vec<Answer> {
-    let mut tasks = Vec::with_capacity(writes.len());
-    for write in writes {
+/// Presents changes at the same time; the answers stand in the order of the changes.
+async fn race(stage: &mut Stage<'_>, token: &FencingToken, changes: &[Change]) -> Vec<Answer> {
+    let mut tasks = Vec::with_capacity(changes.len());
+    for change in changes {
         let pauses = stage.random.below(4);
-        let (store, token, write) = (Arc::clone(&stage.store), token.clone(), write.clone());
+        let (store, token, change) = (Arc::clone(&stage.store), token.clone(), change.clone());
         tasks.push(tokio::spawn(async move {
             pause(pauses).await;
-            store.write(&token, write).await
+            change.present(store.as_ref(), &token).await
         }));
     }
     let mut answers = Vec::with_capacity(tasks.len());

@@ -22,7 +22,8 @@ async fn acknowledged_state_outlives_a_restart(stage: &mut Stage<'_>) {
     let emptied = stage.sealed().await;
     let deleted = stage.content(3, "deleted");
     stage.write(&emptied, &deleted).await;
-    stage.delete(&emptied).await;
+    let deletion = stage.deletion(4);
+    stage.delete(&emptied, deletion).await;
 
     stage.reopen().await;
 
@@ -42,6 +43,8 @@ async fn acknowledged_state_outlives_a_restart(stage: &mut Stage<'_>) {
     stage.sequence_refused(&writer, &other, 7).await;
 
     stage.holds(&emptied.resource, None).await;
-    let other = stage.content(3, "other");
-    stage.sequence_refused(&emptied, &other, 3).await;
+    stage.sequence_refused(&emptied, &deleted, 4).await;
+    let other = stage.content(4, "other");
+    stage.sequence_refused(&emptied, &other, 4).await;
+    stage.delete(&emptied, deletion).await;
 }

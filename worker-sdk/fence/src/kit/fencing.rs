@@ -28,7 +28,8 @@ async fn stale_write_is_fenced_and_changes_nothing(stage: &mut Stage<'_>) {
     let answer = stage.store.write(&old, stale).await;
     stage.fenced("a write", &old, &new, answer);
     stage.holds(&new.resource, Some(&written)).await;
-    let answer = stage.store.delete(&old).await;
+    let stale = stage.deletion(4);
+    let answer = stage.store.delete(&old, stale).await;
     stage.fenced("a deletion", &old, &new, answer);
     stage.holds(&new.resource, Some(&written)).await;
     let answer = stage.store.seal(&old).await;
@@ -97,7 +98,8 @@ async fn fenced_is_final(stage: &mut Stage<'_>) {
         stage.fenced("a write at a higher sequence", &old, &new, answer);
         let answer = stage.store.seal(&old).await;
         stage.fenced("a seal", &old, &new, answer);
-        let answer = stage.store.delete(&old).await;
+        let higher = stage.deletion(200 + attempt);
+        let answer = stage.store.delete(&old, higher).await;
         stage.fenced("a deletion", &old, &new, answer);
     }
     stage.holds(&new.resource, Some(&written)).await;
@@ -174,12 +176,13 @@ async fn resources_are_independent(stage: &mut Stage<'_>) {
     }
 
     // One is handed over, one is emptied; the others notice nothing.
-    let [(moved, last), (emptied, _), others @ ..] = owners.as_slice() else {
+    let [(moved, last), (emptied, deleted), others @ ..] = owners.as_slice() else {
         return;
     };
     let (new, found) = stage.succeeded(moved).await;
     stage.same("the new owner's seal", found.as_ref(), Some(last));
-    stage.delete(emptied).await;
+    let deletion = stage.deletion(deleted.sequence.get() + 1);
+    stage.delete(emptied, deletion).await;
     stage.holds(&emptied.resource, None).await;
     stage.holds(&new.resource, Some(last)).await;
     for (token, written) in others {

@@ -74,6 +74,11 @@ pub(super) const UNKNOWN: Rule = Rule {
     from: "architecture §5 rule 3, scenario 38",
 };
 
+pub(super) const DELETION_IN_SEQUENCE: Rule = Rule {
+    says: "a deletion is a write of nothing: it takes its sequence, and a late one removes nothing",
+    from: "architecture §5 rule 3, scenario 38",
+};
+
 pub(super) const FENCE_STAYS: Rule = Rule {
     says: "the fence and the used sequences outlive the data",
     from: "architecture §5 rule 5",

@@ -129,7 +129,8 @@ async fn conflict_changes_nothing(
     // Not even as the retry of the owner's own write.
     let answer = stage.store.write(other, write).await;
     stage.conflict("the owner's write", other, answer);
-    let answer = stage.store.delete(other).await;
+    let foreign = stage.deletion(2);
+    let answer = stage.store.delete(other, foreign).await;
     stage.conflict("a deletion", other, answer);
 
     stage.holds(&token.resource, Some(&written)).await;
@@ -144,7 +145,8 @@ async fn unsealed_writes_are_refused(stage: &mut Stage<'_>) {
     let eager = stage.content(1, "eager");
     let answer = stage.store.write(&token, eager.clone()).await;
     stage.not_sealed("a write", &token, answer);
-    let answer = stage.store.delete(&token).await;
+    let deletion = stage.deletion(2);
+    let answer = stage.store.delete(&token, deletion).await;
     stage.not_sealed("a deletion", &token, answer);
     stage.holds(&token.resource, None).await;
     let found = stage.seal(&token).await;
@@ -156,7 +158,7 @@ async fn unsealed_writes_are_refused(stage: &mut Stage<'_>) {
     let new = stage.hand_over(&token).await;
     let answer = stage.store.write(&new, eager).await;
     stage.not_sealed("a write", &new, answer);
-    let answer = stage.store.delete(&new).await;
+    let answer = stage.store.delete(&new, deletion).await;
     stage.not_sealed("a deletion", &new, answer);
     stage.holds(&token.resource, Some(&last)).await;
     let found = stage.seal(&new).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::checkpoint::{Checkpoint, Write};
+use crate::checkpoint::{Checkpoint, Deletion, Write};
 use crate::error::CheckpointError;
 use crate::resource::Resource;
 use crate::sequence::{Sequence, WriteId};
@@ -151,6 +151,14 @@ impl<'h> Stage<'h> {
         }
     }
 
+    /// Makes a deletion: the same one each time it is presented.
+    pub(super) fn deletion(&mut self, number: u64) -> Deletion {
+        Deletion {
+            sequence: sequence(number),
+            write_id: WriteId::new(self.random.wide_number()),
+        }
+    }
+
     // What must succeed.
 
     /// Grants a resource that has no tenure yet, and seals it.
@@ -187,10 +195,12 @@ impl<'h> Stage<'h> {
         Checkpoint::of(token, write.clone())
     }
 
-    pub(super) async fn delete(&self, token: &FencingToken) {
-        let deleted = self.store.delete(token).await;
+    /// Deletes as the current owner.
+    pub(super) async fn delete(&self, token: &FencingToken, deletion: Deletion) {
+        let deleted = self.store.delete(token, deletion).await;
+        let sequence = deletion.sequence;
         self.success(
-            &format!("the deletion of the current owner, {token},"),
+            &format!("deletion {sequence} of the current owner, {token},"),
             deleted,
         );
     }
@@ -295,17 +305,46 @@ impl<'h> Stage<'h> {
         latest_number: u64,
     ) {
         let answer = self.store.write(token, write.clone()).await;
+        self.reused(
+            "other content",
+            token,
+            write.sequence,
+            latest_number,
+            answer,
+        );
+    }
+
+    /// Presents a deletion whose sequence is used or too low, and requires that it is refused.
+    pub(super) async fn deletion_refused(
+        &self,
+        token: &FencingToken,
+        deletion: Deletion,
+        latest_number: u64,
+    ) {
+        let answer = self.store.delete(token, deletion).await;
+        let presented = deletion.sequence;
+        self.reused("a deletion", token, presented, latest_number, answer);
+    }
+
+    fn reused(
+        &self,
+        what: &str,
+        token: &FencingToken,
+        presented_now: Sequence,
+        latest_number: u64,
+        answer: Result<(), CheckpointError>,
+    ) {
         let right = matches!(
             &answer,
             Err(CheckpointError::SequenceReused { resource, presented, latest })
                 if *resource == token.resource
-                    && *presented == write.sequence
+                    && *presented == presented_now
                     && latest.get() == latest_number
         );
         if !right {
-            let (presented, answer) = (write.sequence, outcome(answer));
+            let answer = outcome(answer);
             self.broken(format_args!(
-                "other content at sequence {presented} under {token} was answered with {answer} \
+                "{what} at sequence {presented_now} under {token} was answered with {answer} \
                  instead of SequenceReused, the latest being {latest_number}"
             ));
         }

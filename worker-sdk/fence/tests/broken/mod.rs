@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use tenure_fence::kit::{Harness, Holder, LocalGrants};
 use tenure_fence::{
-    Checkpoint, CheckpointError, CheckpointStore, Epoch, FencingToken, Owner, Resource, Sequence,
-    Write, WriteId,
+    Checkpoint, CheckpointError, CheckpointStore, Deletion, Epoch, FencingToken, Owner, Resource,
+    Sequence, Write, WriteId,
 };
 
 /// What is wrong with a store. `Nothing` is wrong with the one that shows that the rest is right.
@@ -53,6 +53,10 @@ pub(crate) enum Fault {
     // Deletions and values.
     DeletionIgnoresTheFence,
     DeletionDropsTheFence,
+    DeletionIgnoresItsSequence,
+    DeletionTakesNoSequence,
+    DeletionOfNothingTakesNoSequence,
+    DeletionRetryIsRefused,
     DeletionForgetsTheSequences,
     DeletionKeepsTheData,
     ValuesAreCutOff,
@@ -206,12 +210,12 @@ impl BrokenStore {
         }
     }
 
-    /// Says whether the write is new.
+    /// Says whether a write or deletion is new.
     fn check_sequence(
         &self,
         entry: &Entry,
         token: &FencingToken,
-        write: &Write,
+        (sequence, write_id): (Sequence, WriteId),
     ) -> Result<bool, CheckpointError> {
         let Some((latest, written)) = entry.latest else {
             return Ok(true);
@@ -220,8 +224,8 @@ impl BrokenStore {
             Fault::SequencesAreKeptAsFloats => rounded(sequence.get()),
             _ => sequence.get(),
         };
-        let (presented, highest) = (number(write.sequence), number(latest));
-        let same = write.write_id == written;
+        let (presented, highest) = (number(sequence), number(latest));
+        let same = write_id == written;
         if self.fault == Fault::RetryIsFoundAcrossEpochs {
             // As a store does that finds a retry by its write id before it looks at the epoch, but
             // starts its sequences afresh.
@@ -238,7 +242,7 @@ impl BrokenStore {
         }
         let refused = CheckpointError::SequenceReused {
             resource: token.resource.clone(),
-            presented: write.sequence,
+            presented: sequence,
             latest,
         };
         match self.fault {
@@ -356,7 +360,7 @@ impl CheckpointStore for BrokenStore {
         if self.fault == Fault::SealRaisesTheFenceOnTheFirstWrite {
             *entry = self.sealed(Some(entry.clone()), token);
         }
-        if !self.check_sequence(entry, token, &write)? {
+        if !self.check_sequence(entry, token, (write.sequence, write.write_id))? {
             return Ok(());
         }
         if self.fault == Fault::WriteChecksThenWrites {
@@ -377,7 +381,11 @@ impl CheckpointStore for BrokenStore {
         Ok(self.shown(self.entry(resource)))
     }
 
-    async fn delete(&self, token: &FencingToken) -> Result<(), CheckpointError> {
+    async fn delete(
+        &self,
+        token: &FencingToken,
+        deletion: Deletion,
+    ) -> Result<(), CheckpointError> {
         let entry = self.entry(&token.resource);
         if self.fault != Fault::DeletionIgnoresTheFence {
             self.check_write(entry.as_ref(), token)?;
@@ -385,16 +393,33 @@ impl CheckpointStore for BrokenStore {
         let Some(mut entry) = entry else {
             return Ok(());
         };
+        let presented = (deletion.sequence, deletion.write_id);
+        if self.fault == Fault::DeletionRetryIsRefused && entry.latest == Some(presented) {
+            return Err(CheckpointError::SequenceReused {
+                resource: token.resource.clone(),
+                presented: deletion.sequence,
+                latest: deletion.sequence,
+            });
+        }
+        if self.fault != Fault::DeletionIgnoresItsSequence
+            && !self.check_sequence(&entry, token, presented)?
+        {
+            return Ok(());
+        }
+        let nothing = entry.checkpoint.is_none();
         match self.fault {
             Fault::DeletionDropsTheFence => {
                 self.entries.lock().unwrap().remove(&token.resource);
                 return Ok(());
             }
-            Fault::DeletionKeepsTheData => return Ok(()),
+            Fault::DeletionIgnoresItsSequence | Fault::DeletionTakesNoSequence => {}
+            Fault::DeletionOfNothingTakesNoSequence if nothing => {}
             Fault::DeletionForgetsTheSequences => entry.latest = None,
-            _ => {}
+            _ => entry.latest = Some(presented),
         }
-        entry.checkpoint = None;
+        if self.fault != Fault::DeletionKeepsTheData {
+            entry.checkpoint = None;
+        }
         self.put(&token.resource, entry);
         Ok(())
     }
