@@ -11,7 +11,8 @@ use bytes::Bytes;
 use futures::future::{self, Either};
 use rand::Rng;
 use tenure_fence::{
-    Checkpoint, CheckpointError, Epoch, FencingToken, Resource, Sequence, ShardRef, Write, WriteId,
+    Checkpoint, CheckpointError, CheckpointStore, Deletion, Epoch, FencingToken, Resource,
+    Sequence, ShardRef, Write, WriteId,
 };
 use tenure_proto::v1::CheckTokenRequest;
 use tenure_proto::v1::ownership_service_client::OwnershipServiceClient;
@@ -86,18 +87,47 @@ struct Inner {
     state: watch::Sender<HandleState>,
     /// Nanoseconds of the moment at which the time to drain is over.
     drain_until: AtomicU64,
-    /// One for each store, in their order. Held across the store's calls: one write at a time.
+    /// One for each store, in their order. Held across the store's calls: one change at a time.
     writers: Vec<Mutex<Writer>>,
 }
 
-/// What is to be known to write the next checkpoint to one store.
+/// A write or a deletion, complete: a retry presents the very same one.
+#[derive(Clone, Debug)]
+struct Change {
+    sequence: Sequence,
+    write_id: WriteId,
+    /// The content to write; `None` for a deletion.
+    content: Option<Bytes>,
+}
+
+impl Change {
+    async fn present(
+        &self,
+        store: &dyn CheckpointStore,
+        token: &FencingToken,
+    ) -> Result<(), CheckpointError> {
+        let (sequence, write_id) = (self.sequence, self.write_id);
+        let Some(data) = self.content.clone() else {
+            let deletion = Deletion { sequence, write_id };
+            return store.delete(token, deletion).await;
+        };
+        let write = Write {
+            sequence,
+            write_id,
+            data,
+        };
+        store.write(token, write).await
+    }
+}
+
+/// What is to be known to write the next checkpoint to one store, or to delete it.
 #[derive(Debug, Default)]
 struct Writer {
     claimed: bool,
     /// The highest sequence that was ever presented, or found, in this tenure.
     latest: Option<Sequence>,
-    /// The last write, while it is not known to have landed.
-    pending: Option<Write>,
+    /// The last change, while it is not known to have landed.
+    pending: Option<Change>,
 }
 
 impl Writer {
@@ -110,32 +140,33 @@ impl Writer {
         }
     }
 
-    /// Chooses the write for `data`: the one that is pending if it is the same, otherwise a new one
-    /// above everything that was ever presented. So a sequence belongs to one content for ever, and
-    /// a write that is still on its way can neither overwrite a later one nor be taken for it.
-    fn begin(&mut self, data: Bytes) -> Result<Write, ShardError> {
+    /// Chooses the change that leaves `content`: the one that is pending if it is the same, otherwise
+    /// a new one above everything that was ever presented. So a sequence belongs to one content for
+    /// ever, and a change that is still on its way can neither undo a later one nor be taken for it.
+    fn begin(&mut self, content: Option<Bytes>) -> Result<Change, ShardError> {
         if !self.claimed {
             return Err(ShardError::NotClaimed);
         }
-        if let Some(pending) = self.pending.as_ref().filter(|pending| pending.data == data) {
+        let pending = self.pending.as_ref();
+        if let Some(pending) = pending.filter(|pending| pending.content == content) {
             return Ok(pending.clone());
         }
         let sequence = match self.latest {
             None => Sequence::FIRST,
             Some(latest) => latest.next().ok_or(ShardError::SequencesExhausted)?,
         };
-        let write = Write {
+        let change = Change {
             sequence,
             write_id: WriteId::new(rand::rng().random()),
-            data,
+            content,
         };
         self.latest = Some(sequence);
-        // Before the store is called: if that call is dropped half way, the write is still pending.
-        self.pending = Some(write.clone());
-        Ok(write)
+        // Before the store is called: if that call is dropped half way, the change is still pending.
+        self.pending = Some(change.clone());
+        Ok(change)
     }
 
-    /// Notes that the last write landed.
+    /// Notes that the last change landed.
     fn settle(&mut self) {
         self.pending = None;
     }
@@ -220,7 +251,7 @@ impl HeldShard {
     /// Replaces the checkpoint in the default store.
     ///
     /// A store that does not answer is asked again, with the very same write, until the builder's
-    /// `store_timeout` is over. One write at a time: a second one waits for the first.
+    /// `store_timeout` is over. One write or deletion at a time: a second one waits for the first.
     ///
     /// # Errors
     ///
@@ -239,6 +270,29 @@ impl HeldShard {
     /// Like [`write`](Self::write), and [`ShardError::UnknownStore`].
     pub async fn write_to(&self, store: &str, data: impl Into<Bytes>) -> Result<(), ShardError> {
         self.write_at(self.position(store)?, data.into()).await
+    }
+
+    /// Deletes the checkpoint in the default store, whichever tenure wrote it: the next claim finds
+    /// none. Where there is none it succeeds.
+    ///
+    /// To the store it is a write whose content is nothing, and it is repeated and waits its turn as
+    /// [`write`](Self::write) does.
+    ///
+    /// # Errors
+    ///
+    /// Like [`write`](Self::write). With [`CheckpointError::OutcomeUnknown`] a second deletion is the
+    /// retry of the first; a write goes on above it, and the deletion can never remove it.
+    pub async fn delete(&self) -> Result<(), ShardError> {
+        self.change_at(0, None).await
+    }
+
+    /// Deletes the checkpoint in the store of that name; otherwise like [`delete`](Self::delete).
+    ///
+    /// # Errors
+    ///
+    /// Like [`delete`](Self::delete), and [`ShardError::UnknownStore`].
+    pub async fn delete_from(&self, store: &str) -> Result<(), ShardError> {
+        self.change_at(self.position(store)?, None).await
     }
 
     /// Reads the latest checkpoint of the default store to answer from it, as its exclusive owner.
@@ -494,7 +548,7 @@ impl HeldShard {
 
     async fn write_at(&self, position: usize, data: Bytes) -> Result<(), ShardError> {
         self.require_alive()?;
-        let (attached, writer) = self.store(position)?;
+        let (attached, _) = self.store(position)?;
         let max_bytes = attached.store.max_value_bytes();
         if data.len() > max_bytes {
             let length_bytes = data.len();
@@ -507,13 +561,20 @@ impl HeldShard {
                 source,
             });
         }
+        self.change_at(position, Some(data)).await
+    }
+
+    /// Replaces what a store has by `content`; `None` deletes it.
+    async fn change_at(&self, position: usize, content: Option<Bytes>) -> Result<(), ShardError> {
+        self.require_alive()?;
+        let (attached, writer) = self.store(position)?;
         let mut writer = writer.lock().await;
-        let write = writer.begin(data)?;
+        let change = writer.begin(content)?;
         let token = &self.inner.token;
-        let written = self
-            .repeated(|| attached.store.write(token, write.clone()))
+        let changed = self
+            .repeated(|| change.present(attached.store.as_ref(), token))
             .await?;
-        match written {
+        match changed {
             Ok(()) => {
                 writer.settle();
                 self.inner.context.tally.wrote();

@@ -39,7 +39,7 @@ pub struct ShardStatus {
     pub state: HandleState,
 }
 
-/// A write that a store refused because its tenure is over.
+/// A write or deletion that a store refused because its tenure is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedWrite {
     /// The shard.
@@ -67,9 +67,9 @@ pub struct Counters {
     pub released: u64,
     /// Handles that died before their handlers returned.
     pub lost: u64,
-    /// Writes that a store has accepted.
+    /// Writes and deletions that a store has accepted.
     pub writes: u64,
-    /// Writes that a store has refused because their tenure was over.
+    /// Writes and deletions that a store has refused because their tenure was over.
     pub refused: u64,
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex as StdMutex;
 
 use async_trait::async_trait;
-use tenure_fence::{CheckpointStore, Deletion, Fence, MemoryStore};
+use tenure_fence::{CheckpointStore, Fence, MemoryStore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +13,9 @@ use crate::clock::ManualClock;
 use crate::connection::ConnectionOptions;
 use crate::session::belief::{Belief, Terms};
 
-/// What happens to the next write.
+type Answer = Result<(), CheckpointError>;
+
+/// What happens to the next write or deletion.
 #[derive(Clone, Copy)]
 enum Fault {
     /// It lands, and the answer is lost.
@@ -24,11 +26,12 @@ enum Fault {
     Unavailable,
 }
 
-/// A store whose next writes fail as told.
+/// A store whose next changes fail as told.
 struct Faulty {
     store: MemoryStore,
     faults: StdMutex<VecDeque<Fault>>,
     presented: StdMutex<Vec<Write>>,
+    deleted: StdMutex<Vec<Deletion>>,
     /// The fence it claims to have, if not its own.
     fence: StdMutex<Option<Fence>>,
 }
@@ -39,6 +42,7 @@ impl Faulty {
             store: MemoryStore::new(),
             faults: StdMutex::default(),
             presented: StdMutex::default(),
+            deleted: StdMutex::default(),
             fence: StdMutex::default(),
         }
     }
@@ -50,21 +54,18 @@ impl Faulty {
     fn presented(&self) -> Vec<Write> {
         self.presented.lock().unwrap().clone()
     }
-}
 
-#[async_trait]
-impl CheckpointStore for Faulty {
-    async fn seal(&self, token: &FencingToken) -> Result<Option<Checkpoint>, CheckpointError> {
-        self.store.seal(token).await
+    fn deleted(&self) -> Vec<Deletion> {
+        self.deleted.lock().unwrap().clone()
     }
 
-    async fn write(&self, token: &FencingToken, write: Write) -> Result<(), CheckpointError> {
-        self.presented.lock().unwrap().push(write.clone());
+    /// Does what was asked for, or fails as told.
+    async fn done(&self, change: impl Future<Output = Result<(), CheckpointError>>) -> Answer {
         let fault = self.faults.lock().unwrap().pop_front();
         match fault {
-            None => self.store.write(token, write).await,
+            None => change.await,
             Some(Fault::LandsUnknown) => {
-                self.store.write(token, write).await?;
+                change.await?;
                 Err(CheckpointError::OutcomeUnknown {
                     source: "lost reply".into(),
                 })
@@ -76,6 +77,18 @@ impl CheckpointStore for Faulty {
                 source: "no route".into(),
             }),
         }
+    }
+}
+
+#[async_trait]
+impl CheckpointStore for Faulty {
+    async fn seal(&self, token: &FencingToken) -> Result<Option<Checkpoint>, CheckpointError> {
+        self.store.seal(token).await
+    }
+
+    async fn write(&self, token: &FencingToken, write: Write) -> Result<(), CheckpointError> {
+        self.presented.lock().unwrap().push(write.clone());
+        self.done(self.store.write(token, write)).await
     }
 
     async fn read(&self, resource: &Resource) -> Result<Option<Checkpoint>, CheckpointError> {
@@ -95,7 +108,8 @@ impl CheckpointStore for Faulty {
         token: &FencingToken,
         deletion: Deletion,
     ) -> Result<(), CheckpointError> {
-        self.store.delete(token, deletion).await
+        self.deleted.lock().unwrap().push(deletion);
+        self.done(self.store.delete(token, deletion)).await
     }
 
     async fn probe(&self) -> Result<(), CheckpointError> {
@@ -351,10 +365,125 @@ async fn a_write_that_is_dropped_half_way_is_still_pending() {
     let shard = stage.shard(7);
     shard.claim().await.unwrap();
     let mut writer = shard.inner.writers[0].lock().await;
-    let dropped = writer.begin("x".into()).unwrap();
+    let dropped = writer.begin(Some("x".into())).unwrap();
     drop(writer);
     shard.write("y").await.unwrap();
     assert!(stage.store.presented()[0].sequence > dropped.sequence);
+}
+
+#[tokio::test]
+async fn what_is_deleted_is_gone_from_that_store_and_for_the_next_tenure() {
+    let stage = stage();
+    let old = stage.shard(7);
+    old.claim().await.unwrap();
+    old.write("490").await.unwrap();
+    old.write_to("other", "index").await.unwrap();
+
+    // Also what an earlier tenure wrote.
+    let new = stage.shard(8);
+    new.claim().await.unwrap();
+    new.delete().await.unwrap();
+    assert_eq!(new.read().await.unwrap(), None);
+    assert_eq!(new.read_from("other").await.unwrap().unwrap().data, "index");
+    new.delete_from("other").await.unwrap();
+    assert_eq!(new.read_from("other").await.unwrap(), None);
+    // What is not there is deleted all the same, by another deletion.
+    new.delete().await.unwrap();
+    let deleted = stage.store.deleted();
+    assert_eq!(deleted[0].sequence, Sequence::FIRST);
+    assert_eq!(Some(deleted[1].sequence), Sequence::FIRST.next());
+    assert_ne!(deleted[0].write_id, deleted[1].write_id);
+    assert!(new.claim_all().await.unwrap().values().all(Option::is_none));
+    // It was not forgotten where the sequences are.
+    new.write("1").await.unwrap();
+    assert_eq!(stored(&stage.store).await.unwrap().sequence.get(), 3);
+
+    assert!(matches!(
+        new.delete_from("nope").await,
+        Err(ShardError::UnknownStore { .. })
+    ));
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_before_the_claim() {
+    let stage = stage();
+    let shard = stage.shard(7);
+    assert!(matches!(shard.delete().await, Err(ShardError::NotClaimed)));
+    assert!(stage.store.deleted().is_empty());
+}
+
+#[tokio::test]
+async fn after_an_unknown_deletion_another_is_its_retry() {
+    let stage = stage();
+    let shard = stage.shard(7);
+    shard.claim().await.unwrap();
+    shard.write("x").await.unwrap();
+    stage.store.fail([Fault::LandsUnknown, Fault::Unavailable]);
+    assert!(unknown(shard.delete().await));
+    assert!(shard.delete().await.is_err());
+    shard.delete().await.unwrap();
+    let deleted = stage.store.deleted();
+    assert!(deleted.len() == 3 && deleted.iter().all(|it| *it == deleted[0]));
+    // Once it is settled, another deletion is a new one.
+    shard.delete().await.unwrap();
+    assert!(stage.store.deleted()[3].sequence > deleted[0].sequence);
+}
+
+#[tokio::test]
+async fn a_late_deletion_does_not_remove_what_was_written_after_it() {
+    let stage = stage();
+    let shard = stage.shard(7);
+    shard.claim().await.unwrap();
+    shard.write("x").await.unwrap();
+    stage.store.fail([Fault::HangsUnknown]);
+    assert!(unknown(shard.delete().await));
+    shard.write("y").await.unwrap();
+    // The deletion that hung arrives after all.
+    let hung = stage.store.deleted()[0];
+    let late = stage.store.delete(shard.token(), hung).await;
+    assert!(matches!(late, Err(CheckpointError::SequenceReused { .. })));
+    assert_eq!(stored(&stage.store).await.unwrap().data, "y");
+}
+
+#[tokio::test]
+async fn a_late_write_does_not_come_back_after_a_deletion() {
+    let stage = stage();
+    let shard = stage.shard(7);
+    shard.claim().await.unwrap();
+    // An empty checkpoint is one: its pending write is not taken for the deletion.
+    stage.store.fail([Fault::HangsUnknown]);
+    assert!(unknown(shard.write("").await));
+    shard.delete().await.unwrap();
+    let hung = stage.store.presented()[0].clone();
+    let late = stage.store.write(shard.token(), hung).await;
+    assert!(matches!(late, Err(CheckpointError::SequenceReused { .. })));
+    assert_eq!(stored(&stage.store).await, None);
+}
+
+#[tokio::test]
+async fn a_fenced_deletion_ends_the_handle_and_is_counted() {
+    let mut stage = stage();
+    let old = stage.shard(7);
+    old.claim().await.unwrap();
+    stage.report();
+    stage.store.seal(&token(8)).await.unwrap();
+    let fenced = LostReason::Fenced {
+        store: "main".into(),
+        current: epoch(8),
+    };
+    assert_eq!(lost(old.delete().await), fenced);
+    assert!(matches!(stage.report().kind, ReportKind::Dead(_)));
+    // From now on nothing reaches any store.
+    let deleted = stage.store.deleted().len();
+    for _ in 0..3 {
+        assert_eq!(lost(old.delete().await), fenced);
+        assert_eq!(lost(old.delete_from("other").await), fenced);
+        assert_eq!(lost(old.write("later").await), fenced);
+    }
+    assert_eq!(stage.store.deleted().len(), deleted);
+    assert!(stage.other.deleted().is_empty() && stage.store.presented().is_empty());
+    let status = crate::status::Observer::new(Arc::clone(&stage.context.tally)).status();
+    assert_eq!(status.counters.refused, 1);
 }
 
 #[tokio::test]
