@@ -129,17 +129,15 @@ impl Watch<'_> {
     }
 
     fn place(&self) -> String {
-        match &self.after {
-            Some(cursor) => format!("going on after {}.{}", cursor.revision, cursor.ordinal),
+        match self.after {
+            Some(cursor) => format!("going on after {}", CursorView::from(cursor)),
             None => "starting again".to_owned(),
         }
     }
 
     fn resync(&mut self, console: &mut Console<'_>) -> Result<(), CliError> {
         let after = self.after.take();
-        let at = after.map_or_else(String::new, |at| {
-            format!(" after {}.{}", at.revision, at.ordinal)
-        });
+        let at = after.map_or_else(String::new, |at| format!(" after {}", CursorView::from(at)));
         console.note(format_args!(
             "resync: events{at} are not kept any more, so some are missing here; \
              starting again from the state"
@@ -215,13 +213,8 @@ impl Watch<'_> {
     }
 
     fn line(&self, cursor: Option<v1::Cursor>, kind: &'static str) -> Line {
-        let cursor = cursor.unwrap_or_default();
-        let cursor = CursorView {
-            revision: Wide(cursor.revision),
-            ordinal: cursor.ordinal,
-        };
         Line {
-            cursor: Some(cursor),
+            cursor: Some(cursor.unwrap_or_default().into()),
             kind,
             ..Line::default()
         }

@@ -1,8 +1,10 @@
 //! What `watch` prints: one line, for people or as JSON.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
+use tenure_proto::v1;
 
 use crate::text::Wide;
 
@@ -42,8 +44,29 @@ pub(super) struct Line {
 
 #[derive(Serialize)]
 pub(super) struct CursorView {
-    pub(super) revision: Wide,
-    pub(super) ordinal: u32,
+    revision: Wide,
+    ordinal: u32,
+}
+
+impl From<v1::Cursor> for CursorView {
+    fn from(cursor: v1::Cursor) -> Self {
+        Self {
+            revision: Wide(cursor.revision),
+            ordinal: cursor.ordinal,
+        }
+    }
+}
+
+/// `1024.3` is after the event with ordinal 3 of revision 1024, `1024` after the last one of it: the largest ordinal,
+/// with which a coordinator says that, means nothing to people.
+impl fmt::Display for CursorView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let revision = self.revision.0;
+        match self.ordinal {
+            u32::MAX => write!(f, "{revision}"),
+            ordinal => write!(f, "{revision}.{ordinal}"),
+        }
+    }
 }
 
 impl Line {
@@ -56,9 +79,10 @@ impl Line {
 
     /// `1024.3  granted  shard=7 epoch=42 worker=w1 session=917`: what the words mean stands beside them.
     pub(super) fn for_people(&self) -> String {
-        let cursor = self.cursor.as_ref().map_or_else(String::new, |cursor| {
-            format!("{}.{}", cursor.revision.0, cursor.ordinal)
-        });
+        let cursor = self
+            .cursor
+            .as_ref()
+            .map_or_else(String::new, CursorView::to_string);
         let wide = |number: &Option<Wide>| number.map(|number| number.0.to_string());
         let parts = [
             ("shard", self.shard.map(|shard| shard.to_string())),

@@ -582,7 +582,8 @@ fn events(facts: Vec<(v1::Cursor, Fact)>) -> Message {
 
 fn state(shards: Vec<v1::WatchShard>, workers: Vec<v1::WatchWorker>, last: bool) -> Message {
     Message::State(v1::WatchState {
-        at: Some(at(100, 0)),
+        // As a coordinator says that everything up to revision 100 is in it.
+        at: Some(at(100, u32::MAX)),
         shard_count: 64,
         shards,
         workers,
