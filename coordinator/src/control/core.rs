@@ -286,14 +286,4 @@ impl Core {
 }
 
 #[cfg(test)]
-impl Core {
-    /// Lets a test answer as if a plan of the group had been proposed.
-    fn expect_assignment(&mut self, group: GroupId) -> Ticket {
-        self.propose(Command::Expire(vec![]), Awaited::Assignment { group });
-        self.outputs.clear();
-        Ticket(self.next_ticket - 1)
-    }
-}
-
-#[cfg(test)]
 mod tests;

@@ -30,7 +30,7 @@ struct Schedule {
     not_before: Option<Moment>,
     /// When the first worker of a new group registered.
     forming_since: Option<Moment>,
-    /// Refusals in a row by shard.
+    /// Refusals by shard since its last move that was carried out.
     refusals: BTreeMap<ShardIndex, u32>,
 }
 
@@ -101,7 +101,6 @@ impl Planning {
     ) -> Vec<(ShardIndex, u32)> {
         let schedule = self.groups.entry(group).or_default();
         let shards: BTreeSet<ShardIndex> = refused.iter().map(|(shard, _)| *shard).collect();
-        schedule.refusals.retain(|shard, _| shards.contains(shard));
         let mut repeated = Vec::new();
         for shard in shards {
             let count = schedule.refusals.entry(shard).or_default();
@@ -111,6 +110,13 @@ impl Planning {
             }
         }
         repeated
+    }
+
+    /// Notes that a move of a shard was carried out: what was refused before it is of the past.
+    pub(super) fn moved(&mut self, group: GroupId, shard: ShardIndex) {
+        if let Some(schedule) = self.groups.get_mut(&group) {
+            schedule.refusals.remove(&shard);
+        }
     }
 
     /// When the next delayed plan is due.

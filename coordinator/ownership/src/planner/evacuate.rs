@@ -23,6 +23,10 @@ pub(super) fn overdue_openings(draft: &mut Draft<'_>) {
         if shard.epoch != Some(tenure.epoch) {
             continue;
         }
+        if observed.backing_off.contains(&tenure.shard) {
+            draft.report.note(Reason::BackingOff, tenure.shard);
+            continue;
+        }
         if draft.budget.left() == 0 {
             draft.report.note(Reason::Throttled, tenure.shard);
             continue;
@@ -67,6 +71,8 @@ fn drain(draft: &mut Draft<'_>, worker: WorkerOrdinal, mut spare: u64) -> u64 {
         }
         let next = if disconnected {
             Err(Reason::OwnerDisconnected)
+        } else if draft.observed.backing_off.contains(&index) {
+            Err(Reason::BackingOff)
         } else if draft.budget.left() == 0 {
             Err(Reason::Throttled)
         } else if spare == 0 {

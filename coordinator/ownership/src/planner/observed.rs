@@ -21,7 +21,7 @@ pub struct Observed {
     /// Live sessions without a stream: they keep what they have, count in the shares, and are given
     /// nothing. Would they not count, a blink of the network would move shards.
     pub disconnected: BTreeSet<SessionId>,
-    /// Shards not to be granted, nor asked back for balance, yet: the delay after a failed opening, or
+    /// Shards to be neither granted nor asked back yet, whatever for: the delay after a failed opening, or
     /// after a move that was refused again and again, is running.
     pub backing_off: BTreeSet<ShardIndex>,
     /// Openings past their deadline: to be revoked.

@@ -266,6 +266,41 @@ fn an_overdue_opening_goes_to_another_worker() {
 }
 
 #[test]
+fn a_shard_that_backs_off_is_not_asked_back_whatever_for() {
+    let mut world = World::new(4, Policy::default());
+    world.join("a", 1);
+    world.join("b", 1);
+    world.carry_out(world.plan(&quiet()));
+    world.set_mode("a", WorkerMode::Draining);
+    let a = world.session("a").unwrap();
+    let of_a: BTreeSet<ShardIndex> = world.state.owned(a).collect();
+    let first = *of_a.first().unwrap();
+    // Both for the drain and for its opening, which is overdue.
+    let overdue = Observed {
+        opening_overdue: BTreeSet::from([world.tenure(first)]),
+        ..quiet()
+    };
+    assert!(
+        world
+            .plan(&overdue)
+            .revokes
+            .iter()
+            .any(|revoke| revoke.shard == first)
+    );
+
+    let backing_off = Observed {
+        backing_off: BTreeSet::from([first]),
+        ..overdue
+    };
+    let plan = world.plan(&backing_off);
+    let asked_back: BTreeSet<ShardIndex> = plan.revokes.iter().map(|revoke| revoke.shard).collect();
+    let others: BTreeSet<ShardIndex> = &of_a - &BTreeSet::from([first]);
+    assert_eq!(asked_back, others, "the others move");
+    let left = &plan.report.not_done[&Reason::BackingOff];
+    assert_eq!(left.sample, [first, first], "said of both phases");
+}
+
+#[test]
 fn an_overdue_opening_is_revoked_although_there_is_no_other_worker() {
     let mut world = World::new(1, Policy::default());
     world.join("a", 1);

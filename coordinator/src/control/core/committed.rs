@@ -112,6 +112,7 @@ impl Core {
                     },
                 );
                 self.handoffs.opening(tenure, policy.opening_deadline, now);
+                self.planning.moved(id, *shard);
             }
             Event::Serving { shard, epoch, .. } => {
                 self.handoffs.opened((
@@ -140,6 +141,7 @@ impl Core {
                     group,
                     now,
                 );
+                self.planning.moved(id, *shard);
             }
             Event::TenureEnded {
                 shard,

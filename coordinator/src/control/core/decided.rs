@@ -8,6 +8,7 @@ use tenure_ownership::State;
 use tenure_ownership::command::Tenure;
 use tenure_ownership::ids::GroupId;
 use tenure_ownership::ids::SessionId;
+use tenure_ownership::ids::ShardIndex;
 
 use super::super::message::Close;
 use super::super::message::StreamId;
@@ -21,6 +22,9 @@ use crate::metrics as names;
 
 /// Pause before something that was not proposed is tried again: the queue was full or a quorum was missing.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// A move waits [`RETRY`] for each time it was refused, and at most for so many: ten seconds.
+const REFUSALS_COUNTED_MAX: u32 = 100;
 
 impl Core {
     pub(super) fn decided(
@@ -139,22 +143,30 @@ impl Core {
 
     fn assignment_decided(&mut self, now: Moment, group: GroupId, decision: Decision) {
         if let Decision::Applied(_, Ok(effect)) = &decision {
-            for (shard, refusals) in self.planning.refused(group, &effect.refused) {
-                let reason = effect
-                    .refused
-                    .iter()
-                    .find(|(of, _)| *of == shard)
-                    .map(|(_, reason)| reason.to_string());
-                tracing::warn!(%group, %shard, refusals, reason, "a planned move is refused again and again");
-                metrics::counter!(names::MOVES_REFUSED_REPEATEDLY).increment(1);
-                self.handoffs
-                    .back_off(group, shard, now + RETRY * refusals.min(100));
-            }
+            self.moves_refused(now, group, &effect.refused);
         }
         if let Decision::Applied(_, Err(reason)) = &decision {
             tracing::warn!(%group, %reason, "a plan was refused");
         }
         self.planning.decided(group, retry_at(now, &decision));
+    }
+
+    /// Reports moves that are refused again and again, once for all of them, and delays each.
+    fn moves_refused(&mut self, now: Moment, group: GroupId, refused: &[(ShardIndex, Rejection)]) {
+        let repeated = self.planning.refused(group, refused);
+        for (shard, refusals) in &repeated {
+            let until = now + RETRY * (*refusals).min(REFUSALS_COUNTED_MAX);
+            self.handoffs.back_off(group, *shard, until);
+        }
+        let Some((shard, refusals)) = repeated.first() else {
+            return;
+        };
+        let reason = refused.iter().find(|(of, _)| of == shard);
+        let reason = reason.map(|(_, reason)| reason.to_string());
+        let moves = repeated.len();
+        tracing::warn!(%group, moves, %shard, refusals, reason, "planned moves are refused again and again");
+        metrics::counter!(names::MOVES_REFUSED_REPEATEDLY)
+            .increment(u64::try_from(moves).unwrap_or(u64::MAX));
     }
 
     /// A report that was not proposed is proposed again; one whose outcome is not known is settled by
@@ -183,6 +195,7 @@ impl Core {
     }
 }
 
+/// A command that changed nothing is not followed at once by another that may change as little.
 fn retry_at(now: Moment, decision: &Decision) -> Option<Moment> {
-    (!matches!(decision, Decision::Applied(..))).then(|| now + RETRY)
+    (!matches!(decision, Decision::Applied(_, Ok(_)))).then(|| now + RETRY)
 }

@@ -4,5 +4,6 @@ mod belief;
 mod handoffs;
 mod leadership;
 mod names;
+mod refusals;
 mod streams;
 mod world;

@@ -140,6 +140,29 @@ fn an_end_left_behind_by_an_earlier_leader_is_never_followed_by_an_acknowledgeme
 }
 
 #[test]
+fn an_end_that_is_committed_and_not_seen_by_the_leader_yet_is_not_followed_by_an_acknowledgement() {
+    let mut world = World::new(1, Policy::default());
+    let (stream, session) = world.serving("a", 1);
+    world.quorum = false;
+    world.heartbeat(stream, 1);
+    world.advance(W / 6);
+    // The state is a moment ahead of the events.
+    let (revision, outcome) = world.apply_unseen(Command::Expire(vec![session]));
+    world.end_round(true);
+    world.heartbeat(stream, 2);
+    world.advance(W / 6);
+    world.end_round(true);
+    assert_eq!(world.acks(stream), [0]);
+    let late = world.resume(session, 1, 2);
+    assert_eq!(world.closed.get(&late), Some(&Close::SessionEnded));
+    world.see(revision, &outcome);
+    world.heartbeat(stream, 3);
+    world.advance(W);
+    assert_eq!(world.acks(stream), [0]);
+    assert_eq!(world.closed.get(&stream), Some(&Close::SessionEnded));
+}
+
+#[test]
 fn a_leader_that_was_stopped_expires_nobody_on_waking() {
     let mut world = World::new(4, Policy::default());
     let (stream, session) = world.serving("a", 1);

@@ -1,14 +1,10 @@
-//! Drains, openings, delays and deletion (scenarios 11, 20, 23, 27, 35, 37, 41).
+//! Drains, openings, delays and deletion (scenarios 11, 20, 35, 37, 41).
 
 use tenure_ownership::Command;
-use tenure_ownership::command::Assign;
 use tenure_ownership::command::ReleaseCause;
 use tenure_ownership::command::Released;
-use tenure_ownership::command::Revoke;
 use tenure_ownership::command::SetPolicy;
 use tenure_ownership::command::SetWorkerMode;
-use tenure_ownership::ids::SessionId;
-use tenure_ownership::ids::ShardIndex;
 use tenure_ownership::ids::WorkerName;
 use tenure_ownership::policy::Policy;
 use tenure_ownership::session::WorkerMode;
@@ -51,18 +47,6 @@ fn live(world: &mut World, streams: &[StreamId], by: std::time::Duration) {
     }
 }
 
-fn release(world: &mut World, stream: StreamId, session: SessionId) {
-    let releases = world
-        .tenures(session)
-        .into_iter()
-        .map(|tenure| Released {
-            tenure,
-            cause: ReleaseCause::Finished,
-        })
-        .collect();
-    world.input(Input::Message(stream, Up::Released(releases)));
-}
-
 #[test]
 fn a_drained_workers_shards_go_to_the_next_owner_in_the_entry_that_releases_them() {
     let mut world = World::new(2, Policy::default());
@@ -75,7 +59,7 @@ fn a_drained_workers_shards_go_to_the_next_owner_in_the_entry_that_releases_them
             .iter()
             .any(|down| matches!(down, Down::Revoke { .. }))
     );
-    release(&mut world, a, session);
+    world.give_back(a, session);
     for shard in 0..2 {
         assert_eq!(world.owner(shard), Some(b));
         assert_eq!(world.epoch(shard), 2);
@@ -401,49 +385,6 @@ fn a_grant_planned_for_a_session_that_ended_goes_to_a_live_one() {
 }
 
 #[test]
-fn a_move_refused_again_and_again_is_not_retried_in_a_tight_loop() {
-    let mut world = World::new(1, Policy::default());
-    let (a, session) = world.serving("a", 1);
-    live(&mut world, &[a], ms(100));
-    // A leader whose view is off by one epoch: every revocation it plans is refused.
-    let group = world.group();
-    let mut refusals = 0;
-    let begun = world.now;
-    while world.now < begun + ms(3_000) {
-        let stale = Revoke {
-            shard: ShardIndex(0),
-            seen: 9_u64.try_into().unwrap(),
-            next: None,
-            reason: RevokeReason::Rebalance,
-        };
-        let command = Command::Assign(Assign {
-            group,
-            grants: vec![],
-            revokes: vec![stale],
-        });
-        let (revision, outcome) = world.apply(command);
-        let effect = outcome.unwrap();
-        refusals += effect.refused.len();
-        let ticket = world.core.expect_assignment(group);
-        world.input(Input::Decided(
-            ticket,
-            super::super::Decision::Applied(revision, Ok(effect)),
-        ));
-        live(&mut world, &[a], ms(250));
-    }
-    assert!(refusals >= 3);
-    assert!(
-        world
-            .observed
-            .get(&group)
-            .unwrap()
-            .backing_off
-            .contains(&ShardIndex(0))
-    );
-    assert_eq!(world.owner(0), Some(session));
-}
-
-#[test]
 fn the_expiry_of_many_sessions_is_one_entry() {
     let mut world = World::new(16, Policy::default());
     for (worker, nonce) in [("a", 1), ("b", 2), ("c", 3), ("d", 4)] {
@@ -496,7 +437,7 @@ fn a_shard_given_back_unasked_again_and_again_is_granted_ever_later() {
     let (stream, session) = world.serving("a", 1);
     let mut delays = Vec::new();
     for _ in 0..5 {
-        release(&mut world, stream, session);
+        world.give_back(stream, session);
         let released_at = world.now;
         while world.owner(0).is_none() {
             live(&mut world, &[stream], ms(10));
@@ -518,7 +459,7 @@ fn a_report_that_could_not_be_proposed_is_proposed_again_in_its_turn() {
     world.commits = false;
     world.all_ready(stream, session);
     world.turn_down();
-    release(&mut world, stream, session);
+    world.give_back(stream, session);
     assert!(!world.closed.contains_key(&stream));
     assert!(world.proposals.is_empty(), "what came later waits its turn");
     world.advance(ms(200));

@@ -97,19 +97,26 @@ fn workers_that_lose_their_streams_together_get_the_full_ttl_and_nothing_is_reba
     for stream in &streams {
         world.heartbeat(*stream, 1);
     }
+    let heard_at = world.now;
     let owners: Vec<_> = (0..12).map(|shard| world.owner(shard)).collect();
     for (after, stream) in streams.iter().take(3).enumerate() {
         world.break_stream(*stream);
         world.advance(Duration::from_millis(20 * after as u64));
     }
-    world.advance(TTL - ms(600));
+    world.advance(TTL - ms(1) - world.now.since(heard_at));
+    for name in ["a", "b", "c"] {
+        assert!(
+            world.session_of(name).is_some(),
+            "{name} ended before its ttl"
+        );
+    }
     assert_eq!(
         (0..12).map(|shard| world.owner(shard)).collect::<Vec<_>>(),
         owners
     );
     let observed = world.observed.values().last().unwrap();
     assert!(observed.rebalance_paused.is_some());
-    world.advance(ms(600));
+    world.advance(ms(1));
     assert!(world.session_of("a").is_none(), "silence still counts");
 }
 

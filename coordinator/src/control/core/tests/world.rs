@@ -70,6 +70,10 @@ pub(super) struct World {
     /// Rounds begun and not ended yet.
     pub(super) rounds: VecDeque<u64>,
     plans: VecDeque<(GroupId, Observed)>,
+    /// What plans are made from instead of the state, by a planner that lags behind.
+    pub(super) planned_from: Option<State>,
+    /// How many plans with moves were made.
+    pub(super) plans_with_moves: usize,
     /// Whether proposals are committed as soon as they are made.
     pub(super) commits: bool,
     /// Whether rounds are confirmed as soon as they are begun.
@@ -115,6 +119,8 @@ impl World {
             proposals: VecDeque::new(),
             rounds: VecDeque::new(),
             plans: VecDeque::new(),
+            planned_from: None,
+            plans_with_moves: 0,
             commits: true,
             quorum: true,
             obedient: false,
@@ -188,7 +194,9 @@ impl World {
     /// Makes plans, and as far as the world allows commits proposals and confirms rounds.
     fn settle(&mut self) {
         if let Some((group, observed)) = self.plans.pop_front() {
-            let plan = planner::plan(&self.state, group, &observed);
+            let state = self.planned_from.as_ref().unwrap_or(&self.state);
+            let plan = planner::plan(state, group, &observed);
+            self.plans_with_moves += usize::from(!plan.is_empty());
             self.input(Input::Planned(plan));
         }
         if let Some((stream, up)) = self.replies.pop_front() {
@@ -319,6 +327,28 @@ impl World {
 
     pub(super) fn break_stream(&mut self, stream: StreamId) {
         self.input(Input::Broken(stream));
+    }
+
+    /// The stream a session was told of last.
+    pub(super) fn stream_of(&self, session: SessionId) -> StreamId {
+        let told_of = |downs: &[Down]| {
+            downs.iter().any(
+                |down| matches!(down, Down::Registered { session: told, .. } if *told == owner(session)),
+            )
+        };
+        let mut streams = self.told.iter().rev();
+        let found = streams.find(|(_, downs)| told_of(downs));
+        *found.expect("the session has no stream").0
+    }
+
+    /// Gives everything back that a session holds.
+    pub(super) fn give_back(&mut self, stream: StreamId, session: SessionId) {
+        let finished = |tenure| Released {
+            tenure,
+            cause: ReleaseCause::Finished,
+        };
+        let releases = self.tenures(session).into_iter().map(finished).collect();
+        self.input(Input::Message(stream, Up::Released(releases)));
     }
 
     /// Reports everything ready that the session is to open.
