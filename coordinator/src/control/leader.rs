@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -40,6 +41,7 @@ use crate::consensus::Leading;
 use crate::consensus::ProposeError;
 use crate::watch::Cursor;
 use crate::watch::Hub;
+use crate::watch::Lagged;
 use crate::watch::Subscription;
 
 /// Messages from all workers that may wait for the leader. A worker sends a few a second, so this is
@@ -304,9 +306,15 @@ impl Leader {
     async fn serve(&mut self, term: &mut Term, events: &mut Subscription) -> Over {
         let stop = self.stop.clone();
         loop {
+            // A task that always finds something ready never gives its thread away by itself, and what it
+            // has just woken, such as Raft by a proposal, may wait for that very thread.
+            tokio::task::consume_budget().await;
             let next_tick = term.core.next_tick(self.clock.now());
             let tick = self.clock.sleep_until(next_tick);
-            tokio::select! {
+            // Events come last, and what was published is handled before anything else that happens: an
+            // answer or a decision may rest on it. So their order is kept, and however fast they follow each other,
+            // heartbeats are acknowledged, decisions noted and deadlines kept meanwhile.
+            let happened = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Over::Stopped,
                 changed = self.leadership.changed() => {
@@ -317,14 +325,27 @@ impl Leader {
                     if !now.is_leader || now.term != term.term {
                         return Over::Lost;
                     }
+                    continue;
                 }
-                // Before anything a worker says: what it answers may lie in here.
+                () = tick => Happened::Tick,
+                Some(input) = term.pending.next() => Happened::Answer(input),
+                inbound = self.inbound.recv() => match inbound {
+                    Some(inbound) => Happened::Inbound(inbound),
+                    None => return Over::Stopped,
+                },
                 batch = events.next() => match batch {
-                    Ok(batch) => term.handle(Input::Committed(batch)).await,
+                    Ok(batch) => {
+                        term.handle(Input::Committed(batch)).await;
+                        continue;
+                    }
                     Err(_) => return Over::Behind,
                 },
-                Some(input) = term.pending.next() => term.handle(input).await,
-                () = tick => {
+            };
+            if term.catch_up(events).await.is_err() {
+                return Over::Behind;
+            }
+            match happened {
+                Happened::Tick => {
                     // What waits in the inbox is heard before anybody is expired. Only what waits now:
                     // a tick must come even if the inbox is never empty.
                     for _ in 0..self.inbound.len() {
@@ -334,13 +355,19 @@ impl Leader {
                     }
                     term.handle(Input::Tick).await;
                 }
-                inbound = self.inbound.recv() => match inbound {
-                    Some(inbound) => term.inbound(inbound).await,
-                    None => return Over::Stopped,
-                },
+                Happened::Answer(input) => term.handle(input).await,
+                Happened::Inbound(inbound) => term.inbound(inbound).await,
             }
         }
     }
+}
+
+/// What happened beside an event.
+enum Happened {
+    Tick,
+    /// A decision, the end of a round or a plan.
+    Answer(Input),
+    Inbound(Inbound),
 }
 
 /// One leadership of this node.
@@ -356,6 +383,18 @@ struct Term {
 }
 
 impl Term {
+    /// Handles what is published by now, and nothing that is published meanwhile.
+    async fn catch_up(&mut self, events: &mut Subscription) -> Result<(), Lagged> {
+        for _ in 0..events.backlog() {
+            // Batches that the state contained already count as well, and do not come.
+            let Some(batch) = events.next().now_or_never() else {
+                break;
+            };
+            self.handle(Input::Committed(batch?)).await;
+        }
+        Ok(())
+    }
+
     async fn inbound(&mut self, inbound: Inbound) {
         match inbound {
             Inbound::Opened(stream, open, down) => {

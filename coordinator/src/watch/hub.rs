@@ -267,6 +267,12 @@ impl Subscription {
         }
     }
 
+    /// Returns how many batches are published and not yielded yet.
+    pub fn backlog(&self) -> u64 {
+        let history = self.hub.read();
+        history.end().saturating_sub(self.next)
+    }
+
     /// Returns the position up to which everything applied on this node was yielded; `None` while
     /// there is more to yield.
     pub fn caught_up(&self) -> Option<Cursor> {

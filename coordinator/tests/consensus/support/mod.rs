@@ -11,6 +11,7 @@ use tenure_coordinator::consensus::{
     Consensus, ConsensusOptions, NodeAddresses, NodeId, Observer, Outcome, Role,
 };
 use tenure_coordinator::storage::{RocksOptions, RocksStorage, StorageError};
+use tenure_coordinator::watch::Hub;
 use tenure_ownership::State;
 use tenure_ownership::command::{Command, CreateGroup};
 use tenure_ownership::ids::{ClusterId, Revision};
@@ -23,6 +24,9 @@ use net::{Switchboard, SwitchedConnector, serve};
 
 /// Longer than anything takes that succeeds.
 pub(crate) const WITHIN: Duration = Duration::from_secs(20);
+
+/// More events than any of these tests causes.
+const HISTORY_EVENTS_MAX: usize = 1_000_000;
 
 const CLUSTER: ClusterId = ClusterId(0x1234_5678_9abc_def0);
 
@@ -49,9 +53,19 @@ pub(crate) async fn eventually<T>(what: &str, mut condition: impl FnMut() -> Opt
         .unwrap_or_else(|_| panic!("{what} did not happen"))
 }
 
-#[derive(Default)]
+/// Follows what is applied, and passes it on to the node's history of events.
 pub(crate) struct Recorder {
     seen: Mutex<Seen>,
+    pub(crate) hub: Arc<Hub>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self {
+            seen: Mutex::default(),
+            hub: Arc::new(Hub::new(HISTORY_EVENTS_MAX)),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -76,16 +90,22 @@ impl Recorder {
 }
 
 impl Observer for Recorder {
-    fn applied(&self, revision: Revision, _: &Outcome) {
-        let mut seen = self.seen.lock().unwrap();
-        seen.disordered |= revision <= seen.last;
-        seen.last = revision;
+    fn applied(&self, revision: Revision, outcome: &Outcome) {
+        {
+            let mut seen = self.seen.lock().unwrap();
+            seen.disordered |= revision <= seen.last;
+            seen.last = revision;
+        }
+        self.hub.applied(revision, outcome);
     }
 
     fn replaced(&self, revision: Revision) {
-        let mut seen = self.seen.lock().unwrap();
-        seen.replacements += 1;
-        seen.last = revision;
+        {
+            let mut seen = self.seen.lock().unwrap();
+            seen.replacements += 1;
+            seen.last = revision;
+        }
+        self.hub.replaced(revision);
     }
 }
 
@@ -178,6 +198,8 @@ impl Node {
             Consensus::start(options, Arc::new(storage), Arc::new(connector), observer)
                 .await
                 .unwrap();
+        let found = consensus.read(|state| state.revision());
+        self.observer.hub.loaded(found);
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(serve(self.addresses.raft.clone(), service, stopped));
         self.running = Some(Up {
@@ -393,6 +415,13 @@ impl Cluster {
         self.switchboard.cut(&self.node(id).addresses.raft);
     }
 
+    /// Cuts the connections between two nodes, and no others.
+    pub(crate) fn cut_between(&self, one: NodeId, other: NodeId) {
+        let [one, other] = [one, other].map(|id| &self.node(id).addresses.raft);
+        self.switchboard.cut_between(one, other);
+    }
+
+    /// Ends every cut that concerns a node.
     pub(crate) fn heal(&self, id: NodeId) {
         self.switchboard.heal(&self.node(id).addresses.raft);
     }

@@ -15,24 +15,40 @@ use tokio::sync::oneshot;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Channel, Server, Uri};
 
-/// Which addresses are cut off from all others.
+/// Which addresses are cut off, from all others or from one.
 #[derive(Default)]
 pub(crate) struct Switchboard {
-    cut: Mutex<HashSet<String>>,
+    cuts: Mutex<Cuts>,
+}
+
+#[derive(Default)]
+struct Cuts {
+    off: HashSet<String>,
+    between: Vec<[String; 2]>,
 }
 
 impl Switchboard {
     pub(crate) fn cut(&self, address: &str) {
-        self.cut.lock().unwrap().insert(address.to_owned());
+        self.cuts.lock().unwrap().off.insert(address.to_owned());
+    }
+
+    pub(crate) fn cut_between(&self, one: &str, other: &str) {
+        let ends = [one.to_owned(), other.to_owned()];
+        self.cuts.lock().unwrap().between.push(ends);
     }
 
     pub(crate) fn heal(&self, address: &str) {
-        self.cut.lock().unwrap().remove(address);
+        let mut cuts = self.cuts.lock().unwrap();
+        cuts.off.remove(address);
+        cuts.between
+            .retain(|ends| ends.iter().all(|end| end != address));
     }
 
     fn check(&self, ends: &[String; 2]) -> io::Result<()> {
-        let cut = self.cut.lock().unwrap();
-        if ends.iter().any(|end| cut.contains(end)) {
+        let cuts = self.cuts.lock().unwrap();
+        let is_off = ends.iter().any(|end| cuts.off.contains(end));
+        let is_between = |cut: &[String; 2]| ends.iter().all(|end| cut.contains(end));
+        if is_off || cuts.between.iter().any(is_between) {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         Ok(())

@@ -1,20 +1,12 @@
-//! Clusters of nodes in one process, over loopback: elections, failures, restarts, snapshots and
-//! changes of the membership.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests"
-)]
-
-mod support;
+//! Elections, failures, restarts, snapshots and changes of the membership.
 
 use std::time::Duration;
 
-use support::{Cluster, WITHIN, create_group, eventually};
 use tenure_coordinator::consensus::{MembershipError, ProposeError};
 use tenure_ownership::command::Command;
 use tenure_ownership::ids::SessionId;
+
+use crate::support::{Cluster, WITHIN, create_group, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_leader_is_replaced_and_nothing_acknowledged_is_lost() {
