@@ -94,19 +94,7 @@ async fn a_worker_cut_off_with_its_leader_stops_believing_before_its_shards_are_
         .cluster
         .proxies()?
         .isolate([Party::Node(old), Party::Process(a.process().pid())]);
-    wait::until("the others to elect one of them", PATIENCE, async || {
-        let leader = stage
-            .cluster
-            .leader()
-            .await
-            .map_err(|failure| failure.to_string())?;
-        if leader == old {
-            Err("the old one".to_owned())
-        } else {
-            Ok(())
-        }
-    })
-    .await?;
+    stage.leader_other_than(old).await?;
     // From here on the old leader can have no quorum, and every `valid` would be wrong.
     let granting = stage.recorder.granted_anew(&held, cut, PATIENCE);
     let asking = async {

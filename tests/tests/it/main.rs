@@ -10,5 +10,6 @@ mod replicated_store;
 mod restarts;
 mod scale;
 mod slow_revoke;
+mod stalls;
 mod story;
 mod takeover;

@@ -94,6 +94,18 @@ impl Stage {
         self.at_rest().await
     }
 
+    /// Waits until another node than this one leads, and returns it.
+    pub(crate) async fn leader_other_than(&self, old: u64) -> Result<u64, Failure> {
+        wait::until("another leader", PATIENCE, async || {
+            match self.cluster.leader().await {
+                Ok(leader) if leader != old => Ok(leader),
+                Ok(_) => Err("the old one leads".to_owned()),
+                Err(failure) => Err(failure.to_string()),
+            }
+        })
+        .await
+    }
+
     /// Returns who owns what.
     pub(crate) async fn ownership(&self) -> Result<Ownership, Failure> {
         self.cluster.client().ownership(GROUP).await
