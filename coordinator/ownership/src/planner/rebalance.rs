@@ -244,8 +244,8 @@ impl Transfers {
         for side in pool {
             match side {
                 side if side.gives(aim) > 0 => drop(givers.insert(side.order(), side)),
-                side if side.takes(aim) > 0 => drop(takers.insert(side.order(), side)),
-                side => done.push(side),
+                side if side.has_given || side.takes(aim) == 0 => done.push(side),
+                side => drop(takers.insert(side.order(), side)),
             }
         }
         while *left > 0 && !givers.is_empty() && !takers.is_empty() {
@@ -257,6 +257,7 @@ impl Transfers {
             *left -= 1;
             giver.load -= 1;
             giver.supply -= 1;
+            giver.has_given = true;
             taker.load += 1;
             *self
                 .wanted
@@ -290,6 +291,9 @@ struct Side {
     share: Share,
     load: u32,
     supply: usize,
+    /// Whether it gives for an aim. Then it takes for none: what it gives may turn out to be fewer,
+    /// because all that take have failed to open its shards, and there is no room then for what it takes.
+    has_given: bool,
 }
 
 impl Side {
@@ -300,6 +304,7 @@ impl Side {
             share: worker.share,
             load: worker.load,
             supply,
+            has_given: false,
         }
     }
 
