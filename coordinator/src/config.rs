@@ -159,7 +159,7 @@ pub struct StorageConfig {
 impl Default for StorageConfig {
     fn default() -> Self {
         Self {
-            write_buffer_bytes: 64 << 20,
+            write_buffer_bytes: 16 << 20,
             background_jobs: 2,
         }
     }

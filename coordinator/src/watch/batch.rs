@@ -1,8 +1,7 @@
 //! The events of one command, and positions among all events.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tenure_ownership::Event;
@@ -42,13 +41,18 @@ pub struct Batch {
     /// Revision of the command.
     pub revision: Revision,
     /// Its events, in order of their ordinals.
-    pub events: Vec<Event>,
+    pub events: Box<[Event]>,
     /// The groups the events belong to, ascending.
-    groups: Vec<GroupId>,
-    encoded: Mutex<BTreeMap<GroupId, EncodedOnce>>,
+    groups: Box<[Concerned]>,
 }
 
-type EncodedOnce = Arc<OnceLock<Arc<[EncodedPart]>>>;
+/// A group with events in a batch.
+#[derive(Debug)]
+struct Concerned {
+    group: GroupId,
+    /// Its events as its watchers are sent them, once there was one.
+    encoded: OnceLock<Arc<[EncodedPart]>>,
+}
 
 /// A run of events of one group, encoded for all of its watchers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,21 +72,27 @@ impl Batch {
         groups.dedup();
         Self {
             revision,
-            events,
-            groups,
-            encoded: Mutex::default(),
+            events: events.into(),
+            groups: groups.into_iter().map(Concerned::new).collect(),
         }
     }
 
     /// Tells whether an event of the batch belongs to a group.
     pub fn concerns(&self, group: GroupId) -> bool {
-        self.groups.binary_search(&group).is_ok()
+        self.concerned(group).is_some()
+    }
+
+    fn concerned(&self, group: GroupId) -> Option<&Concerned> {
+        let found = self
+            .groups
+            .binary_search_by_key(&group, |known| known.group);
+        self.groups.get(found.ok()?)
     }
 
     /// Returns the events of a group with their ordinals.
     pub fn events_of(&self, group: GroupId) -> impl Iterator<Item = (u32, &Event)> {
         (0_u32..)
-            .zip(&self.events)
+            .zip(&*self.events)
             .filter(move |(_, event)| event.group() == Some(group))
     }
 
@@ -96,16 +106,24 @@ impl Batch {
     }
 
     /// Returns the encoded events of a group. `encode` runs once, for the first caller; the others
-    /// wait for it and share what it made.
+    /// wait for it and share what it made. A group without events has nothing to encode.
     pub fn encoded(
         &self,
         group: GroupId,
         encode: impl FnOnce(&Self) -> Vec<EncodedPart>,
     ) -> Arc<[EncodedPart]> {
-        let once = {
-            let mut encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(encoded.entry(group).or_default())
-        };
-        Arc::clone(once.get_or_init(|| encode(self).into()))
+        match self.concerned(group) {
+            Some(concerned) => Arc::clone(concerned.encoded.get_or_init(|| encode(self).into())),
+            None => Arc::default(),
+        }
+    }
+}
+
+impl Concerned {
+    fn new(group: GroupId) -> Self {
+        Self {
+            group,
+            encoded: OnceLock::new(),
+        }
     }
 }
