@@ -1,6 +1,7 @@
 //! Groups: named sets of shards under one policy, and what remains of deleted ones.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use minicbor::{Decode, Encode};
 use tenure_fence::GroupName;
@@ -9,20 +10,26 @@ use crate::ids::{GroupId, Revision, ShardIndex, WorkerName};
 use crate::policy::Policy;
 use crate::session::Worker;
 use crate::shard::{Revocation, Shard, ShardState};
+use crate::shard_set::ShardSet;
+use crate::shards::Shards;
 
 /// A group with its workers and shards.
+///
+/// A clone shares both with the original until they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// What does not grow with workers or shards.
     pub header: GroupHeader,
     /// Workers by name.
-    pub workers: BTreeMap<WorkerName, Worker>,
-    /// Shards by index; never changes its length.
-    pub shards: Vec<Shard>,
+    pub workers: Arc<BTreeMap<WorkerName, Worker>>,
+    /// Shards by index.
+    pub shards: Shards,
     /// Derived: the shards that nobody owns.
-    pub(crate) unowned: BTreeSet<ShardIndex>,
+    pub(crate) unowned: ShardSet,
     /// Derived: the shards that are being revoked.
-    pub(crate) revoking: BTreeSet<ShardIndex>,
+    pub(crate) revoking: ShardSet,
+    /// Derived: bytes of all checkpoints.
+    pub(crate) checkpoint_bytes: u64,
 }
 
 /// The record of a group without its workers and shards.
@@ -77,56 +84,79 @@ pub struct Tombstone {
 impl Group {
     /// A group without workers, whose shards are all as they are without a record.
     pub(crate) fn new(header: GroupHeader) -> Self {
-        let indices = (0..header.shard_count).map(ShardIndex);
+        let shard_count = header.shard_count;
         Self {
-            workers: BTreeMap::new(),
-            shards: indices.clone().map(|_| Shard::default()).collect(),
-            unowned: indices.collect(),
-            revoking: BTreeSet::new(),
+            workers: Arc::default(),
+            shards: Shards::new(shard_count),
+            unowned: ShardSet::all(shard_count),
+            revoking: ShardSet::none(shard_count),
+            checkpoint_bytes: 0,
             header,
         }
     }
 
     /// A shard.
     pub fn shard(&self, index: ShardIndex) -> Option<&Shard> {
-        self.shards.get(usize::try_from(index.0).ok()?)
+        self.shards.get(index)
     }
 
     pub(crate) fn shard_mut(&mut self, index: ShardIndex) -> Option<&mut Shard> {
-        self.shards.get_mut(usize::try_from(index.0).ok()?)
+        self.shards.get_mut(index)
     }
 
     /// All shards with their indices.
     pub fn indexed_shards(&self) -> impl Iterator<Item = (ShardIndex, &Shard)> {
-        (0..).map(ShardIndex).zip(&self.shards)
+        (0..).map(ShardIndex).zip(self.shards.iter())
     }
 
-    /// The shards that nobody owns, in order. Costs what it yields, not what the group has.
+    /// The shards that nobody owns, in order. Costs what it yields, and a bit for each shard of the group.
     pub fn unowned(&self) -> impl Iterator<Item = (ShardIndex, &Shard)> {
         self.unowned
             .iter()
-            .filter_map(|index| Some((*index, self.shard(*index)?)))
+            .filter_map(|index| Some((index, self.shard(index)?)))
     }
 
     /// How many shards nobody owns.
     pub fn unowned_count(&self) -> u32 {
-        // The shard count is a `u32`, and this is at most that.
-        u32::try_from(self.unowned.len()).unwrap_or(u32::MAX)
+        self.unowned.len()
     }
 
     /// How many shards are being revoked.
     pub fn revoking_count(&self) -> u32 {
-        u32::try_from(self.revoking.len()).unwrap_or(u32::MAX)
+        self.revoking.len()
     }
 
-    /// The shards that are being revoked, in order. Costs what it yields, not what the group has.
+    /// The shards that are being revoked, in order. Costs what [`Group::unowned`] does.
     pub fn revoking(&self) -> impl Iterator<Item = (ShardIndex, &Revocation)> {
         self.revoking
             .iter()
-            .filter_map(|index| match &self.shard(*index)?.state {
-                ShardState::Revoking(revocation) => Some((*index, revocation)),
+            .filter_map(|index| match &self.shard(index)?.state {
+                ShardState::Revoking(revocation) => Some((index, &**revocation)),
                 _ => None,
             })
+    }
+
+    /// Lets a shard share the names of its stores with the shard before it, which mostly has the same
+    /// ones. Whatever a shard is read or changed from brings texts of its own, and a text that millions
+    /// of shards have each for themselves takes more memory than the rest of their stores.
+    pub(crate) fn share_names(&mut self, index: ShardIndex) {
+        let Some(before) = index.0.checked_sub(1).map(ShardIndex) else {
+            return;
+        };
+        for position in 0.. {
+            let of = |index| self.shard(index)?.stores.get(position);
+            let (Some(known), Some(own)) = (of(before), of(index)) else {
+                return;
+            };
+            if known.store != own.store || known.store.is_same_text(&own.store) {
+                continue;
+            }
+            let shared = known.store.clone();
+            let own = self.shard_mut(index).map(|shard| &mut shard.stores);
+            if let Some(own) = own.and_then(|stores| stores.get_mut(position)) {
+                own.store = shared;
+            }
+        }
     }
 
     /// Brings the indices in step with the state of a shard that was changed.
@@ -134,12 +164,7 @@ impl Group {
         let state = self.shard(index).map(|shard| &shard.state);
         let unowned = matches!(state, Some(ShardState::Unowned(_)));
         let revoking = matches!(state, Some(ShardState::Revoking(_)));
-        for (set, belongs) in [(&mut self.unowned, unowned), (&mut self.revoking, revoking)] {
-            if belongs {
-                set.insert(index);
-            } else {
-                set.remove(&index);
-            }
-        }
+        self.unowned.set(index, unowned);
+        self.revoking.set(index, revoking);
     }
 }

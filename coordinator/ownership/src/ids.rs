@@ -127,6 +127,11 @@ impl StoreName {
         checked(name).map(Self)
     }
 
+    /// Whether the text is one and the same in memory.
+    pub(crate) fn is_same_text(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -79,7 +79,7 @@ impl Finding<'_> {
 }
 
 fn shards(state: &State) -> impl Iterator<Item = (&Group, ShardIndex, &Shard)> {
-    state.groups.values().flat_map(|group| {
+    state.groups().flat_map(|group| {
         group
             .indexed_shards()
             .map(move |(index, shard)| (group, index, shard))
@@ -104,17 +104,18 @@ fn owners_are_live(state: &State, mut finding: Finding<'_>) {
         );
         owned.entry(owner).or_default().insert(index);
     }
-    finding.require(owned == state.owned, || {
+    let indexed = state.owned.iter().map(|(id, owned)| (id, &**owned));
+    finding.require(indexed.eq(&owned), || {
         "the index of owners differs from the shards".to_owned()
     });
 }
 
 fn workers_and_sessions_agree(state: &State, mut finding: Finding<'_>) {
-    for (id, session) in &state.sessions {
+    for (id, session) in state.sessions() {
         let group = state.groups.get(&session.group);
         let worker = group.and_then(|group| group.workers.get(&session.worker));
         finding.require(
-            worker.is_some_and(|worker| worker.session == Some(*id)),
+            worker.is_some_and(|worker| worker.session == Some(id)),
             || {
                 format!(
                     "session {id} is live but not the session of {}",
@@ -123,8 +124,8 @@ fn workers_and_sessions_agree(state: &State, mut finding: Finding<'_>) {
             },
         );
     }
-    for group in state.groups.values() {
-        for (name, worker) in &group.workers {
+    for group in state.groups() {
+        for (name, worker) in group.workers.iter() {
             let Some(id) = worker.session else { continue };
             let session = state.sessions.get(&id);
             finding.require(
@@ -179,13 +180,13 @@ fn epochs_are_in_order(state: &State, mut finding: Finding<'_>) {
 }
 
 fn groups_are_whole(state: &State, mut finding: Finding<'_>) {
-    for (id, group) in &state.groups {
+    for (id, group) in state.groups.iter() {
         let name = &group.header.name;
         finding.require(group.header.id == *id, || {
             format!("{name} is filed under #{id}")
         });
         finding.require(
-            u32::try_from(group.shards.len()) == Ok(group.header.shard_count),
+            group.shards.iter().count() == group.header.shard_count as usize,
             || format!("{name} has {} shards", group.shards.len()),
         );
     }
@@ -195,7 +196,7 @@ fn groups_are_whole(state: &State, mut finding: Finding<'_>) {
         .map(|(id, group)| (group.header.name.clone(), *id))
         .collect();
     finding.require(
-        names == state.names && names.len() == state.groups.len(),
+        names == *state.names && names.len() == state.groups.len(),
         || "the index of names differs from the groups".to_owned(),
     );
 }
@@ -233,22 +234,18 @@ fn bytes_are_accounted_for(state: &State, mut finding: Finding<'_>) {
             .map(Shard::checkpoint_bytes)
             .sum::<u64>()
     };
-    let counted: BTreeMap<_, _> = state
-        .groups
-        .iter()
-        .map(|(id, group)| (*id, bytes(group)))
-        .collect();
-    finding.require(counted == state.checkpoint_bytes, || {
-        format!(
-            "checkpoints take {counted:?}, accounted for are {:?}",
-            state.checkpoint_bytes
-        )
-    });
+    for group in state.groups() {
+        let (counted, kept) = (bytes(group), group.checkpoint_bytes);
+        finding.require(counted == kept, || {
+            let name = &group.header.name;
+            format!("checkpoints of {name} take {counted} bytes, accounted for are {kept}")
+        });
+    }
 }
 
 fn worker_records_say_something(state: &State, mut finding: Finding<'_>) {
-    for group in state.groups.values() {
-        for (name, worker) in &group.workers {
+    for group in state.groups() {
+        for (name, worker) in group.workers.iter() {
             let says = worker.session.is_some() || worker.mode != WorkerMode::Active;
             finding.require(says, || format!("worker {name} is kept for nothing"));
         }
@@ -300,23 +297,24 @@ fn identity_comes_first(state: &State, mut finding: Finding<'_>) {
 
 fn quotas_are_kept(state: &State, mut finding: Finding<'_>) {
     let names = state.groups.len() + state.tombstones.len();
-    let shards: usize = state.groups.values().map(|group| group.shards.len()).sum();
+    let shards: u64 = state
+        .groups()
+        .map(|group| u64::from(group.shards.len()))
+        .sum();
     finding.require(state.groups.len() <= quota::GROUPS_MAX, || {
         "too many groups".to_owned()
     });
     finding.require(names <= quota::GROUP_NAMES_MAX, || {
         "too many names".to_owned()
     });
-    finding.require(shards as u64 <= quota::SHARDS_MAX, || {
-        "too many shards".to_owned()
-    });
-    for group in state.groups.values() {
+    finding.require(shards <= quota::SHARDS_MAX, || "too many shards".to_owned());
+    for group in state.groups() {
         finding.require(group.workers.len() <= quota::WORKERS_PER_GROUP_MAX, || {
             format!("{} has too many workers", group.header.name)
         });
     }
     let stores = |group: &Group| group.shards.iter().map(|shard| shard.stores.len()).max();
-    let most = state.groups.values().filter_map(stores).max();
+    let most = state.groups().filter_map(stores).max();
     finding.require(most <= Some(quota::STORES_PER_SHARD_MAX), || {
         "too many stores".to_owned()
     });
@@ -329,7 +327,7 @@ fn nothing_is_left_to_write(state: &State, mut finding: Finding<'_>) {
 }
 
 fn shards_are_indexed(state: &State, mut finding: Finding<'_>) {
-    for group in state.groups.values() {
+    for group in state.groups() {
         let (mut unowned, mut revoking) = (BTreeSet::new(), BTreeSet::new());
         for (index, shard) in group.indexed_shards() {
             match shard.state {
@@ -339,10 +337,10 @@ fn shards_are_indexed(state: &State, mut finding: Finding<'_>) {
             }
         }
         let name = &group.header.name;
-        finding.require(unowned == group.unowned, || {
+        finding.require(group.unowned.iter().eq(unowned), || {
             format!("the index of unowned shards of {name} differs from the shards")
         });
-        finding.require(revoking == group.revoking, || {
+        finding.require(group.revoking.iter().eq(revoking), || {
             format!("the index of revoked shards of {name} differs from the shards")
         });
     }

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`ids`] | names and numbers |
 //! | [`policy`], [`session`], [`shard`], [`group`] | the records |
+//! | [`shards`] | the shards of a group |
 //! | [`state`] | all records, questions |
 //! | [`quota`] | how much there may be |
 //! | [`command`], [`event`], [`rejection`] | what enters the log, what comes of it |
@@ -21,7 +22,6 @@
 //! | [`planner`] | which moves to propose |
 //! | [`record`] | the state on disk |
 //! | [`feature`] | behaviour switched on at one log index |
-
 //!
 //! # Invariants
 //!
@@ -61,6 +61,8 @@ pub mod record;
 pub mod rejection;
 pub mod session;
 pub mod shard;
+mod shard_set;
+pub mod shards;
 pub mod state;
 mod token;
 

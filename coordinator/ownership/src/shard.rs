@@ -16,6 +16,8 @@ use tenure_fence::{Epoch, Fence, Owner, Sequence, WriteId};
 use crate::ids::{Revision, SessionId, StoreName, WorkerName};
 
 /// The record of a shard.
+///
+/// There are millions of them, so what most shards do not have is in a box of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Shard {
@@ -34,7 +36,7 @@ pub struct Shard {
     /// Per attached store, the highest epoch at which it was reported ready, in order of name.
     /// A store that shows a lower fence than this was restored to an older state.
     #[n(4)]
-    pub stores: Vec<StoreReady>,
+    pub stores: Box<[StoreReady]>,
     /// The latest failure to open; `None` again once a worker is ready.
     #[n(5)]
     pub open_failure: Option<Box<OpenFailure>>,
@@ -45,7 +47,7 @@ pub struct Shard {
 pub enum ShardState {
     /// Nobody owns it. `None` if nobody ever did.
     #[n(0)]
-    Unowned(#[n(0)] Option<TenureEnd>),
+    Unowned(#[n(0)] Option<Box<TenureEnd>>),
     /// Granted; the owner has not sealed its stores yet, so it must not be sent traffic.
     #[n(1)]
     Opening(#[n(0)] SessionId),
@@ -55,7 +57,7 @@ pub enum ShardState {
     /// The owner has been asked to stop and still owns the shard until it releases it, its drain
     /// deadline passes, or its session ends. Storage keeps admitting its epoch until then.
     #[n(3)]
-    Revoking(#[n(0)] Revocation),
+    Revoking(#[n(0)] Box<Revocation>),
 }
 
 impl Default for ShardState {

@@ -4,6 +4,7 @@
 //! are exactly the records changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_fence::GroupName;
@@ -17,20 +18,22 @@ use crate::session::Session;
 use crate::shard::Shard;
 
 /// The replicated state: equal on every node that has applied the same log (P9).
+///
+/// A clone costs a few pointers, however large the state is: it shares everything with the original,
+/// and what a command changes afterwards is copied first, in small parts. So whoever reads for long,
+/// as the planner does, reads a clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     pub(crate) cluster: Option<ClusterId>,
     pub(crate) revision: Revision,
     pub(crate) features: BTreeSet<Feature>,
-    pub(crate) groups: BTreeMap<GroupId, Group>,
-    pub(crate) tombstones: BTreeMap<GroupName, Tombstone>,
-    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) groups: Arc<BTreeMap<GroupId, Arc<Group>>>,
+    pub(crate) tombstones: Arc<BTreeMap<GroupName, Tombstone>>,
+    pub(crate) sessions: Arc<BTreeMap<SessionId, Arc<Session>>>,
     /// Derived: groups by name.
-    pub(crate) names: BTreeMap<GroupName, GroupId>,
+    pub(crate) names: Arc<BTreeMap<GroupName, GroupId>>,
     /// Derived: the shards a live session owns; an entry exists for every live session.
-    pub(crate) owned: BTreeMap<SessionId, BTreeSet<ShardIndex>>,
-    /// Derived: bytes of all checkpoints of a group.
-    pub(crate) checkpoint_bytes: BTreeMap<GroupId, u64>,
+    pub(crate) owned: Arc<BTreeMap<SessionId, Arc<BTreeSet<ShardIndex>>>>,
     /// What the command at hand has changed; empty between commands.
     pub(crate) touched: Touched,
 }
@@ -107,17 +110,17 @@ impl State {
 
     /// A group by id, also while it is being deleted.
     pub fn group(&self, id: GroupId) -> Option<&Group> {
-        self.groups.get(&id)
+        self.groups.get(&id).map(|group| &**group)
     }
 
     /// A group by name, also while it is being deleted.
     pub fn group_named(&self, name: &GroupName) -> Option<&Group> {
-        self.names.get(name).and_then(|id| self.groups.get(id))
+        self.names.get(name).and_then(|id| self.group(*id))
     }
 
     /// All groups in order of creation.
     pub fn groups(&self) -> impl Iterator<Item = &Group> {
-        self.groups.values()
+        self.groups.values().map(|group| &**group)
     }
 
     /// What remains of a deleted group of this name.
@@ -127,18 +130,19 @@ impl State {
 
     /// A live session.
     pub fn session(&self, id: SessionId) -> Option<&Session> {
-        self.sessions.get(&id)
+        self.sessions.get(&id).map(|session| &**session)
     }
 
     /// All live sessions in order of registration.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, &Session)> {
-        self.sessions.iter().map(|(id, session)| (*id, session))
+        self.sessions.iter().map(|(id, session)| (*id, &**session))
     }
 
     /// The shards a live session owns, in order; empty for a session that has ended.
     pub fn owned(&self, session: SessionId) -> impl ExactSizeIterator<Item = ShardIndex> + '_ {
         static NONE: BTreeSet<ShardIndex> = BTreeSet::new();
-        self.owned.get(&session).unwrap_or(&NONE).iter().copied()
+        let owned = self.owned.get(&session);
+        owned.map_or(&NONE, |owned| &**owned).iter().copied()
     }
 
     /// A shard.
@@ -148,7 +152,20 @@ impl State {
 
     /// Bytes of all checkpoints of a group in the replicated store.
     pub fn checkpoint_bytes(&self, group: GroupId) -> u64 {
-        self.checkpoint_bytes.get(&group).copied().unwrap_or(0)
+        self.group(group).map_or(0, |group| group.checkpoint_bytes)
+    }
+
+    /// A group to be changed. Copies, of what a clone of the state shares, what does not grow with the
+    /// shards, and the pointers to their pages.
+    pub(crate) fn group_mut(&mut self, id: GroupId) -> Option<&mut Group> {
+        Arc::make_mut(&mut self.groups)
+            .get_mut(&id)
+            .map(Arc::make_mut)
+    }
+
+    /// The shards of a session to be changed, from now on of a live one.
+    pub(crate) fn owned_mut(&mut self, id: SessionId) -> &mut BTreeSet<ShardIndex> {
+        Arc::make_mut(Arc::make_mut(&mut self.owned).entry(id).or_default())
     }
 
     /// Notes that the command at `revision` changed the state.
@@ -184,7 +201,7 @@ impl State {
             RecordKey::Worker(group, name) => {
                 codec::to_vec(self.groups.get(group)?.workers.get(name)?)
             }
-            RecordKey::Session(id) => codec::to_vec(self.sessions.get(id)?),
+            RecordKey::Session(id) => codec::to_vec(self.session(*id)?),
             RecordKey::Shard(group, index) => codec::to_vec(self.shard(*group, *index)?),
             RecordKey::Blob(..) => return None,
         };
@@ -222,9 +239,8 @@ impl State {
 
     /// Adds a group with all its shards as they are without a record, and indexes it.
     pub(crate) fn insert_group(&mut self, header: GroupHeader) {
-        self.names.insert(header.name.clone(), header.id);
-        self.checkpoint_bytes.insert(header.id, 0);
-        self.groups.insert(header.id, Group::new(header));
+        Arc::make_mut(&mut self.names).insert(header.name.clone(), header.id);
+        Arc::make_mut(&mut self.groups).insert(header.id, Arc::new(Group::new(header)));
     }
 
     fn load(&mut self, record: Record) -> Result<(), String> {
@@ -232,15 +248,15 @@ impl State {
             Record::Meta(meta) => self.load_meta(meta),
             Record::Group(header) => self.insert_group(header),
             Record::Tombstone(name, tombstone) => {
-                self.tombstones.insert(name, tombstone);
+                Arc::make_mut(&mut self.tombstones).insert(name, tombstone);
             }
             Record::Session(id, session) => {
-                self.owned.entry(id).or_default();
-                self.sessions.insert(id, session);
+                self.owned_mut(id);
+                Arc::make_mut(&mut self.sessions).insert(id, Arc::new(session));
             }
             Record::Worker(group, name, worker) => {
-                let group = self.groups.get_mut(&group).ok_or("its group is missing")?;
-                group.workers.insert(name, worker);
+                let group = self.group_mut(group).ok_or("its group is missing")?;
+                Arc::make_mut(&mut group.workers).insert(name, worker);
             }
             Record::Shard(group, index, shard) => self.load_shard(group, index, shard)?,
             Record::Blob => {}
@@ -249,14 +265,16 @@ impl State {
     }
 
     fn load_shard(&mut self, id: GroupId, index: ShardIndex, shard: Shard) -> Result<(), String> {
-        let group = self.groups.get_mut(&id).ok_or("its group is missing")?;
-        let place = group.shard_mut(index).ok_or("its index is out of range")?;
-        if let Some(owner) = shard.owner() {
-            self.owned.entry(owner).or_default().insert(index);
-        }
-        *self.checkpoint_bytes.entry(id).or_default() += shard.checkpoint_bytes();
-        *place = shard;
+        let group = self.group_mut(id).ok_or("its group is missing")?;
+        let owner = shard.owner();
+        let bytes = shard.checkpoint_bytes();
+        *group.shard_mut(index).ok_or("its index is out of range")? = shard;
+        group.checkpoint_bytes += bytes;
+        group.share_names(index);
         group.index(index);
+        if let Some(owner) = owner {
+            self.owned_mut(owner).insert(index);
+        }
         Ok(())
     }
 }

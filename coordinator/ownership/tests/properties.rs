@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::Index;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{FileFailurePersistence, TestRunner};
 use random::Throw;
@@ -167,6 +168,24 @@ proptest! {
         }
         prop_assert_eq!(&other.state, &node.state);
         prop_assert_eq!(&other.disk, &node.disk);
+    }
+
+    /// Whoever reads a clone reads the state of its moment, whatever is applied meanwhile.
+    #[test]
+    fn a_clone_stays_as_it_was_taken(history in histories(120), at in any::<Index>()) {
+        let mut node = Node::default();
+        let mut taken = None;
+        for (position, throw) in history.iter().enumerate() {
+            if position == at.index(history.len()) {
+                taken = Some((node.state.clone(), node.read_back()));
+            }
+            let command = random::command(&node.state, throw);
+            node.apply(command);
+        }
+        let (clone, of_its_moment) = taken.unwrap();
+        prop_assert_eq!(&clone, &of_its_moment);
+        prop_assert_eq!(invariants::check(&clone), []);
+        prop_assert_eq!(&node.read_back(), &node.state);
     }
 
     /// Writing the touched records alone loses nothing, whenever the node stops.

@@ -481,10 +481,9 @@ impl Term {
     }
 
     fn plan(&mut self, group: GroupId, observed: Observed) {
-        let consensus = self.consensus.clone();
-        let planned = tokio::task::spawn_blocking(move || {
-            consensus.read(|state| planner::plan(state, group, &observed))
-        });
+        // Of a clone: a large plan takes a second, in which commands go on to be applied.
+        let state = self.consensus.state();
+        let planned = tokio::task::spawn_blocking(move || planner::plan(&state, group, &observed));
         self.pending.push(Box::pin(async move {
             match planned.await {
                 Ok(plan) => Input::Planned(plan),

@@ -136,7 +136,7 @@ pub(super) fn group(state: &State, group: &Group) -> pb::Group {
         checkpoint_bytes: state.checkpoint_bytes(group.header.id),
         ..pb::Group::default()
     };
-    for shard in &group.shards {
+    for shard in group.shards.iter() {
         let counter = match shard.state {
             ShardState::Unowned(_) => &mut message.unowned,
             ShardState::Opening(_) => &mut message.opening,

@@ -10,6 +10,7 @@ use futures::StreamExt as _;
 use futures::stream;
 use prost::Message as _;
 use tenure_fence::GroupName;
+use tenure_ownership::group::Group;
 use tenure_ownership::ids::{GroupId, Revision, SessionId};
 use tenure_ownership::{Event, State};
 use tenure_proto::v1 as pb;
@@ -164,49 +165,28 @@ struct TakenState {
     parts: Arc<[Bytes]>,
 }
 
-/// Copies what watchers see of a group, then encodes it with the state unlocked.
+/// Encodes what watchers see of a group, unless somebody has just done so.
 fn take_state(
     consensus: &Consensus,
     states: &StateCache,
     name: &GroupName,
 ) -> Result<TakenState, Status> {
-    enum Copy {
-        Known(Arc<[Bytes]>),
-        Fresh(Vec<pb::WatchShard>, Vec<pb::WatchWorker>),
-    }
-
-    let copied = consensus.read(|state| {
-        let group = state.group_named(name)?;
-        let revision = state.revision();
-        let id = group.header.id;
-        if let Some(known) = states.get(id, revision) {
-            return Some((id, revision, Copy::Known(known)));
-        }
-        let shards = group
-            .indexed_shards()
-            .map(|(index, shard)| present::watch_shard(index, shard))
-            .collect();
-        Some((id, revision, Copy::Fresh(shards, workers(state, id))))
-    });
-    let (group, revision, copy) = copied.ok_or_else(|| status::no_such_group(name))?;
+    // A clone, because commands go on to be applied while a million shards are encoded.
+    let state = consensus.state();
+    let found = state.group_named(name);
+    let found = found.ok_or_else(|| status::no_such_group(name))?;
+    let (group, revision) = (found.header.id, state.revision());
     let at = Cursor::end_of(revision);
-    let parts = match copy {
-        Copy::Known(parts) => parts,
-        Copy::Fresh(shards, workers) => {
-            let parts = encode_state(at, &shards, workers);
-            states.put(group, revision, &parts);
-            parts
-        }
-    };
+    if let Some(parts) = states.get(group, revision) {
+        return Ok(TakenState { group, at, parts });
+    }
+    let parts = encode_state(&state, found, at);
+    states.put(group, revision, &parts);
     Ok(TakenState { group, at, parts })
 }
 
-fn workers(state: &State, group: GroupId) -> Vec<pb::WatchWorker> {
-    let named = state
-        .group(group)
-        .into_iter()
-        .flat_map(|group| &group.workers);
-    let live = named.filter_map(|(name, worker)| {
+fn workers(state: &State, group: &Group) -> Vec<pb::WatchWorker> {
+    let live = group.workers.iter().filter_map(|(name, worker)| {
         let session = worker.session?;
         Some((name, session, state.session(session)?))
     });
@@ -218,27 +198,24 @@ fn workers(state: &State, group: GroupId) -> Vec<pb::WatchWorker> {
     .collect()
 }
 
-fn encode_state(
-    at: Cursor,
-    shards: &[pb::WatchShard],
-    workers: Vec<pb::WatchWorker>,
-) -> Arc<[Bytes]> {
-    let shard_count = u32::try_from(shards.len()).unwrap_or(u32::MAX);
-    let count = shards.len().div_ceil(PART_ITEMS_MAX);
-    let mut workers = Some(workers);
-    let parts = shards
-        .chunks(PART_ITEMS_MAX)
-        .enumerate()
-        .map(|(number, shards)| {
-            encode(Message::State(pb::WatchState {
-                at: Some(present::cursor(at)),
-                shard_count,
-                shards: shards.to_vec(),
-                workers: workers.take().unwrap_or_default(),
-                last: number + 1 == count,
-            }))
-        });
-    parts.collect()
+fn encode_state(state: &State, group: &Group, at: Cursor) -> Arc<[Bytes]> {
+    let mut workers = Some(workers(state, group));
+    let shards = group.indexed_shards();
+    let mut shards = shards
+        .map(|(index, shard)| present::watch_shard(index, shard))
+        .peekable();
+    let mut parts = Vec::new();
+    while shards.peek().is_some() {
+        let of_part = shards.by_ref().take(PART_ITEMS_MAX).collect();
+        parts.push(encode(Message::State(pb::WatchState {
+            at: Some(present::cursor(at)),
+            shard_count: group.header.shard_count,
+            shards: of_part,
+            workers: workers.take().unwrap_or_default(),
+            last: shards.peek().is_none(),
+        })));
+    }
+    parts.into()
 }
 
 /// Encodes the events of a group, those after `after` if it lies inside the batch.

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use tenure_coordinator::consensus::{MembershipError, ProposeError};
+use tenure_ownership::State;
 use tenure_ownership::command::Command;
-use tenure_ownership::ids::SessionId;
+use tenure_ownership::ids::{GroupId, SessionId};
+use tenure_ownership::planner::{self, Observed};
+use tokio::sync::oneshot;
 
 use crate::support::{Cluster, WITHIN, create_group, eventually};
 
@@ -72,6 +75,39 @@ async fn pipelined_commands_are_applied_in_their_order() {
         assert!(node.observer.last() >= applied.revision);
     }
     assert!(node.observer.is_ordered());
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_are_applied_while_a_plan_is_made() {
+    let mut cluster = Cluster::start(3).await;
+    let node = cluster.node(cluster.leader().await);
+    let group = GroupId(node.propose_sized("a", 1_000).await.0);
+    node.propose_worker("a", "worker-1").await;
+    let plan = move |state: &State| planner::plan(state, group, &Observed::default());
+
+    let state = node.consensus().state();
+    let (begun, has_begun) = oneshot::channel();
+    // One word to one listener.
+    let (go_on, may_go_on) = std::sync::mpsc::sync_channel(1);
+    let planning = tokio::task::spawn_blocking(move || {
+        begun.send(plan(&state)).unwrap();
+        // As far as anybody else can tell, the planner has not looked at a shard yet.
+        may_go_on.recv().unwrap();
+        plan(&state)
+    });
+    let first = has_begun.await.unwrap();
+    assert_eq!(first.grants.len(), 1_000);
+    for command in first.clone().into_commands(100) {
+        let applied = node.consensus().propose(&command, WITHIN).await.unwrap();
+        assert_eq!(applied.outcome.unwrap().refused, []);
+    }
+    assert_eq!(node.state().group(group).unwrap().unowned_count(), 0);
+    assert!(!planning.is_finished());
+
+    go_on.send(()).unwrap();
+    assert_eq!(planning.await.unwrap(), first);
+    assert!(plan(&node.state()).is_empty());
     cluster.stop_all().await;
 }
 

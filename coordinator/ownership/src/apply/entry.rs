@@ -3,6 +3,8 @@
 //! Rules read through [`Entry::state`] and change through the functions below, which mark what they
 //! touch: what is changed is written, and nothing else.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tenure_fence::GroupName;
 
@@ -85,16 +87,15 @@ impl<'a> Entry<'a> {
 
     /// Takes a group with all its records away. Its sessions must have ended.
     pub(super) fn remove_group(&mut self, id: GroupId) {
-        let Some(group) = self.state.groups.remove(&id) else {
+        let Some(group) = Arc::make_mut(&mut self.state.groups).remove(&id) else {
             unreachable!("group #{id} is removed without being there");
         };
-        self.state.names.remove(&group.header.name);
-        self.state.checkpoint_bytes.remove(&id);
+        Arc::make_mut(&mut self.state.names).remove(&group.header.name);
         self.touch(RecordKey::Group(id));
-        for name in group.workers.into_keys() {
-            self.touch(RecordKey::Worker(id, name));
+        for name in group.workers.keys() {
+            self.touch(RecordKey::Worker(id, name.clone()));
         }
-        for (index, shard) in (0..).map(ShardIndex).zip(&group.shards) {
+        for (index, shard) in group.indexed_shards() {
             if !shard.is_new() {
                 self.touch(RecordKey::Shard(id, index));
             }
@@ -106,22 +107,23 @@ impl<'a> Entry<'a> {
 
     pub(super) fn header_mut(&mut self, id: GroupId) -> &mut GroupHeader {
         self.touch(RecordKey::Group(id));
-        match self.state.groups.get_mut(&id) {
+        match self.state.group_mut(id) {
             Some(group) => &mut group.header,
             None => unreachable!("group #{id} is changed without being there"),
         }
     }
 
     pub(super) fn put_tombstone(&mut self, name: GroupName, tombstone: Tombstone) {
-        self.state.tombstones.insert(name.clone(), tombstone);
+        Arc::make_mut(&mut self.state.tombstones).insert(name.clone(), tombstone);
         self.touch(RecordKey::Tombstone(name));
     }
 
     /// Removes the tombstone of a name and returns its floor, 0 if there is none.
     pub(super) fn take_tombstone(&mut self, name: &GroupName) -> u64 {
-        let Some(tombstone) = self.state.tombstones.remove(name) else {
+        let Some(tombstone) = self.state.tombstone(name).copied() else {
             return 0;
         };
+        Arc::make_mut(&mut self.state.tombstones).remove(name);
         self.touch(RecordKey::Tombstone(name.clone()));
         tombstone.floor
     }
@@ -131,15 +133,16 @@ impl<'a> Entry<'a> {
         self.change_worker(session.group, session.worker.clone(), |worker| {
             worker.session = Some(id);
         });
-        self.state.owned.entry(id).or_default();
-        self.state.sessions.insert(id, session);
+        self.state.owned_mut(id);
+        Arc::make_mut(&mut self.state.sessions).insert(id, Arc::new(session));
         self.touch(RecordKey::Session(id));
     }
 
     /// Takes a session out of the live ones. Its tenures are to be ended in this entry, and then
     /// [`Entry::forget_owned`] called.
-    pub(super) fn remove_session(&mut self, id: SessionId) -> Option<Session> {
-        let session = self.state.sessions.remove(&id)?;
+    pub(super) fn remove_session(&mut self, id: SessionId) -> Option<Arc<Session>> {
+        self.state.session(id)?;
+        let session = Arc::make_mut(&mut self.state.sessions).remove(&id)?;
         self.change_worker(session.group, session.worker.clone(), |worker| {
             worker.session = None;
         });
@@ -149,7 +152,8 @@ impl<'a> Entry<'a> {
 
     /// Drops the index entry of a session whose tenures have ended.
     pub(super) fn forget_owned(&mut self, id: SessionId) {
-        let left = self.state.owned.remove(&id).unwrap_or_default();
+        let owned = Arc::make_mut(&mut self.state.owned).remove(&id);
+        let left = owned.unwrap_or_default();
         assert!(
             left.is_empty(),
             "session {id} ended and still owns {left:?}"
@@ -163,13 +167,14 @@ impl<'a> Entry<'a> {
         name: WorkerName,
         change: impl FnOnce(&mut Worker),
     ) {
-        let Some(group) = self.state.groups.get_mut(&id) else {
+        let Some(group) = self.state.group_mut(id) else {
             unreachable!("worker {name} is changed without its group #{id}");
         };
-        let worker = group.workers.entry(name.clone()).or_default();
+        let workers = Arc::make_mut(&mut group.workers);
+        let worker = workers.entry(name.clone()).or_default();
         change(worker);
         if worker.session.is_none() && worker.mode == WorkerMode::Active {
-            group.workers.remove(&name);
+            workers.remove(&name);
         }
         self.touch(RecordKey::Worker(id, name));
     }
@@ -177,10 +182,23 @@ impl<'a> Entry<'a> {
     /// A shard to be changed in anything but its state, which is for [`Entry::set_shard_state`].
     pub(super) fn shard_mut(&mut self, group: GroupId, index: ShardIndex) -> &mut Shard {
         self.touch(RecordKey::Shard(group, index));
-        let group_found = self.state.groups.get_mut(&group);
+        let group_found = self.state.group_mut(group);
         match group_found.and_then(|group| group.shard_mut(index)) {
             Some(shard) => shard,
             None => unreachable!("shard {index} of group #{group} is changed without being there"),
+        }
+    }
+
+    /// Changes which stores of a shard were ready at which epochs.
+    pub(super) fn change_stores(
+        &mut self,
+        group: GroupId,
+        index: ShardIndex,
+        change: impl FnOnce(&mut Shard),
+    ) {
+        change(self.shard_mut(group, index));
+        if let Some(group) = self.state.group_mut(group) {
+            group.share_names(index);
         }
     }
 
@@ -190,17 +208,18 @@ impl<'a> Entry<'a> {
         let before = shard.owner();
         shard.state = state;
         let after = shard.owner();
-        if let Some(group) = self.state.groups.get_mut(&group) {
+        if let Some(group) = self.state.group_mut(group) {
             group.index(index);
         }
         if before == after {
             return;
         }
-        if let Some(owned) = before.and_then(|owner| self.state.owned.get_mut(&owner)) {
-            owned.remove(&index);
+        if let Some(owner) = before {
+            let owned = Arc::make_mut(&mut self.state.owned).get_mut(&owner);
+            owned.map(|owned| Arc::make_mut(owned).remove(&index));
         }
         if let Some(owner) = after {
-            self.state.owned.entry(owner).or_default().insert(index);
+            self.state.owned_mut(owner).insert(index);
         }
     }
 
@@ -212,7 +231,9 @@ impl<'a> Entry<'a> {
 
     /// Accounts for a checkpoint that changed its size.
     pub(super) fn set_checkpoint_bytes(&mut self, group: GroupId, bytes: u64) {
-        self.state.checkpoint_bytes.insert(group, bytes);
+        if let Some(group) = self.state.group_mut(group) {
+            group.checkpoint_bytes = bytes;
+        }
     }
 
     fn touch(&mut self, key: RecordKey) {

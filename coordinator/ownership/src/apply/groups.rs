@@ -14,7 +14,7 @@ use crate::policy::bounds;
 use crate::quota;
 use crate::rejection::Rejection;
 use crate::session::SessionEnd;
-use crate::shard::{RevokeReason, ShardState};
+use crate::shard::{RevokeReason, Shard, ShardState};
 use crate::state::State;
 
 /// Creates a group. Its epochs go on above those of a deleted group of the same name.
@@ -131,9 +131,9 @@ fn revoke_for_deletion(entry: &mut Entry<'_>, group: GroupId, shard: ShardIndex)
         return;
     }
     // Its owner was asked to stop before and its deadline goes on; only the successor is cancelled.
-    let mut revocation = *revocation;
+    let mut revocation = **revocation;
     revocation.next = None;
-    entry.set_shard_state(group, shard, ShardState::Revoking(revocation));
+    entry.set_shard_state(group, shard, ShardState::Revoking(Box::new(revocation)));
     entry.record(Event::Revoking {
         group,
         shard,
@@ -162,7 +162,7 @@ pub(super) fn remove(entry: &mut Entry<'_>, id: GroupId) -> Result<(), Rejection
         let owned = u32::try_from(owned).unwrap_or(u32::MAX);
         return Err(Rejection::GroupInUse { name, owned });
     }
-    let highest = group.shards.iter().map(|shard| shard.highest_epoch()).max();
+    let highest = group.shards.iter().map(Shard::highest_epoch).max();
     let tombstone = Tombstone {
         floor: highest.unwrap_or(0),
         removed_at: entry.revision(),

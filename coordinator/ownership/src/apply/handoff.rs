@@ -106,7 +106,7 @@ pub(super) fn begin_revocation(
         reason,
         since,
     };
-    entry.set_shard_state(group, shard, ShardState::Revoking(revocation));
+    entry.set_shard_state(group, shard, ShardState::Revoking(Box::new(revocation)));
     entry.record(Event::Revoking {
         group,
         shard,
@@ -152,11 +152,12 @@ fn serve(
         // A repeated report.
         Some(ShardState::Serving(_)) | Some(ShardState::Unowned(_)) | None => return Ok(()),
     }
-    let record = entry.shard_mut(group, shard);
-    record.open_failure = None;
-    for store in &command.stores {
-        remember_ready(&mut record.stores, store, epoch);
-    }
+    entry.change_stores(group, shard, |record| {
+        record.open_failure = None;
+        for store in &command.stores {
+            remember_ready(record, store, epoch);
+        }
+    });
     entry.set_shard_state(group, shard, ShardState::Serving(owner));
     entry.record(Event::Serving {
         group,
@@ -169,24 +170,30 @@ fn serve(
 
 /// Keeps the highest epoch at which a store was ready. Of too many names the one that was ready
 /// longest ago is forgotten: it is most likely no longer attached.
-fn remember_ready(stores: &mut Vec<StoreReady>, store: &StoreName, epoch: Epoch) {
-    match stores.binary_search_by(|known| known.store.cmp(store)) {
+fn remember_ready(record: &mut Shard, store: &StoreName, epoch: Epoch) {
+    let found = record
+        .stores
+        .binary_search_by(|known| known.store.cmp(store));
+    let position = match found {
         Ok(position) => {
-            if let Some(known) = stores.get_mut(position) {
+            if let Some(known) = record.stores.get_mut(position) {
                 known.epoch = known.epoch.max(epoch);
             }
+            return;
         }
-        Err(position) => {
-            let store = store.clone();
-            stores.insert(position, StoreReady { store, epoch });
-        }
-    }
+        Err(position) => position,
+    };
+    let mut stores = std::mem::take(&mut record.stores).into_vec();
+    stores.reserve_exact(1);
+    let store = store.clone();
+    stores.insert(position, StoreReady { store, epoch });
     if stores.len() > quota::STORES_PER_SHARD_MAX
         && let Some(oldest) = stores.iter().map(|known| known.epoch).min()
         && let Some(position) = stores.iter().position(|known| known.epoch == oldest)
     {
         stores.remove(position);
     }
+    record.stores = stores.into();
 }
 
 pub(super) fn live(state: &State, id: SessionId) -> Result<(GroupId, &Session), Rejection> {

@@ -9,7 +9,7 @@ use crate::command::{Force, Release, ReleaseCause, Released, Tenure};
 use crate::event::{EndCause, Event};
 use crate::ids::{GroupId, WorkerName};
 use crate::rejection::Rejection;
-use crate::shard::{OpenFailure, Revocation, ShardState};
+use crate::shard::{OpenFailure, ShardState};
 
 /// Takes shards back from a worker that has stopped working on them.
 pub(super) fn release(entry: &mut Entry<'_>, command: Release) -> Result<(), Rejection> {
@@ -89,11 +89,12 @@ pub(super) fn force(entry: &mut Entry<'_>, command: &Force) -> Result<(), Reject
 
 fn force_off(entry: &mut Entry<'_>, group: GroupId, tenure: Tenure) -> Result<(), Rejection> {
     let shard = at_epoch(entry.state(), group, tenure.shard, Some(tenure.epoch))?;
-    let ShardState::Revoking(Revocation { owner, .. }) = shard.state else {
+    let ShardState::Revoking(revocation) = &shard.state else {
         return Err(Rejection::NotRevoking {
             shard: tenure.shard,
         });
     };
+    let owner = revocation.owner;
     let (_, session) = live(entry.state(), owner)?;
     let worker = session.worker.clone();
     let held = Held {

@@ -123,7 +123,7 @@ pub(super) fn end(entry: &mut Entry<'_>, held: Held, ending: Ending<'_>) {
         worker: ending.worker.clone(),
         clean: ending.clean,
     };
-    entry.set_shard_state(group, shard, ShardState::Unowned(Some(end)));
+    entry.set_shard_state(group, shard, ShardState::Unowned(Some(Box::new(end))));
     if let Some(successor) = successor {
         // The only refusal is that the epochs are used up: then the shard stays unowned, and the
         // next plan is told why.

@@ -70,7 +70,7 @@ pub(super) fn candidates<'a>(
     observed: &Observed,
 ) -> Vec<Candidate<'a>> {
     let mut workers: Vec<Candidate<'a>> = Vec::new();
-    for (name, worker) in &group.workers {
+    for (name, worker) in group.workers.iter() {
         let Some((id, session)) = worker.session.and_then(|id| Some((id, state.session(id)?)))
         else {
             continue;

@@ -66,7 +66,7 @@ fn sessions(run: &Run, text: &mut String) {
 }
 
 fn workers(run: &Run, text: &mut String) {
-    for (name, worker) in run.state.groups().flat_map(|group| &group.workers) {
+    for (name, worker) in run.state.groups().flat_map(|group| group.workers.iter()) {
         let session = worker
             .session
             .map_or_else(|| "none".to_owned(), |id| id.to_string());

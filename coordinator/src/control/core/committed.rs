@@ -248,7 +248,7 @@ impl Core {
         }
         if !news.granted.is_empty() {
             let stores =
-                |tenure: &Tenure| group.shard(tenure.shard).map(|shard| shard.stores.clone());
+                |tenure: &Tenure| group.shard(tenure.shard).map(|shard| shard.stores.to_vec());
             let grants = news
                 .granted
                 .iter()
@@ -341,7 +341,6 @@ fn gather(
 /// Whether nothing of the group was ever granted. The first plan grants everything, so one shard tells.
 fn is_new(group: &Group) -> bool {
     group
-        .shards
-        .first()
+        .shard(ShardIndex(0))
         .is_some_and(|shard| shard.epoch.is_none())
 }

@@ -289,7 +289,7 @@ impl Core {
         Some(SetShard {
             tenure,
             duty,
-            stores: shard.stores.clone(),
+            stores: shard.stores.to_vec(),
         })
     }
 }

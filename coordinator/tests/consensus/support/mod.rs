@@ -2,6 +2,7 @@
 
 mod net;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,8 +14,8 @@ use tenure_coordinator::consensus::{
 use tenure_coordinator::storage::{RocksOptions, RocksStorage, StorageError};
 use tenure_coordinator::watch::Hub;
 use tenure_ownership::State;
-use tenure_ownership::command::{Command, CreateGroup};
-use tenure_ownership::ids::{ClusterId, Revision};
+use tenure_ownership::command::{Command, CreateGroup, Register};
+use tenure_ownership::ids::{ClusterId, ProcessNonce, Revision, WorkerName};
 use tenure_ownership::policy::Policy;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -140,6 +141,23 @@ impl Node {
         applied.revision
     }
 
+    pub(crate) async fn propose_worker(&self, group: &str, worker: &str) {
+        let register = Register {
+            group: group.parse().unwrap(),
+            worker: WorkerName::new(worker).unwrap(),
+            nonce: ProcessNonce(1),
+            previous: None,
+            replaces: None,
+            ttl: None,
+            weight: 1,
+            labels: BTreeMap::new(),
+            address: String::new(),
+        };
+        let command = Command::Register(Box::new(register));
+        let applied = self.consensus().propose(&command, WITHIN).await.unwrap();
+        applied.outcome.unwrap();
+    }
+
     /// Reads what every other node has acknowledged, however long that takes to be possible.
     pub(crate) async fn barrier(&self) -> Revision {
         let reading = async {
@@ -165,7 +183,7 @@ impl Node {
     }
 
     pub(crate) fn state(&self) -> State {
-        self.consensus().read(State::clone)
+        self.consensus().state()
     }
 
     async fn start(
