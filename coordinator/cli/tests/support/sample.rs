@@ -1,0 +1,85 @@
+//! The one group that every fake node knows, "orders", and its shards.
+
+use tenure_proto::v1;
+
+use super::{CLUSTER, LARGEST};
+
+pub(super) fn policy() -> v1::Policy {
+    v1::Policy {
+        ttl_ms: 10_000,
+        disconnect_grace_ms: 750,
+        restart_grace_ms: 0,
+        lock_delay_ms: 0,
+        drain_timeout_ms: 30_000,
+        opening_deadline_ms: 60_000,
+        handoffs_in_flight_max: 0,
+        load_factor_permille: 1_100,
+        checkpoint_bytes_max: 1_048_576,
+        checkpoint_total_bytes_max: 16 << 30,
+    }
+}
+
+pub(super) fn group(name: &str) -> v1::Group {
+    v1::Group {
+        name: name.to_owned(),
+        shard_count: 64,
+        deleting: name == "retired",
+        policy: Some(policy()),
+        policy_revision: 12,
+        unowned: 1,
+        opening: 2,
+        serving: 60,
+        revoking: 1,
+        workers: 4,
+        checkpoint_bytes: 2_097_152,
+    }
+}
+
+pub(super) fn session(number: u64) -> v1::Session {
+    v1::Session {
+        cluster_id: CLUSTER.to_vec().into(),
+        number,
+    }
+}
+
+pub(super) fn shard(index: u32) -> v1::Shard {
+    let at = v1::ShardRef {
+        group: "orders".to_owned(),
+        index,
+    };
+    let phase = [
+        v1::ShardPhase::Serving,
+        v1::ShardPhase::Revoking,
+        v1::ShardPhase::Opening,
+        v1::ShardPhase::Unowned,
+    ][index as usize % 4];
+    let mut shard = v1::Shard {
+        shard: Some(at),
+        phase: phase.into(),
+        epoch: LARGEST - u64::from(index),
+        owner: Some(session(917)),
+        worker: "counter-1".to_owned(),
+        address: "10.0.0.11:9000".to_owned(),
+        checkpoint_bytes: 32_768,
+        ..Default::default()
+    };
+    match phase {
+        v1::ShardPhase::Revoking => {
+            shard.revoke_reason = v1::RevokeReason::Rebalance.into();
+            shard.next_worker = "counter-2".to_owned();
+        }
+        v1::ShardPhase::Unowned => {
+            shard.epoch = 0;
+            shard.owner = None;
+            shard.worker.clear();
+            shard.address.clear();
+            shard.open_failure = Some(v1::OpenFailure {
+                count: 3,
+                worker: "counter-3".to_owned(),
+                reason: "seal failed".to_owned(),
+            });
+        }
+        _ => {}
+    }
+    shard
+}
