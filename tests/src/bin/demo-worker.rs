@@ -9,9 +9,7 @@ use clap::Parser;
 use cluster_tests::demo::{Counting, Input};
 use cluster_tests::failure::Failure;
 use cluster_tests::words::WordRule;
-use cluster_tests::worker::{Gate, GatedStore, Order, Report, Reports, orders};
-use tenure::connection::{Connection, ConnectionOptions};
-use tenure::{ReplicatedStore, Worker};
+use cluster_tests::worker::{Gate, Membership, Order, Reports, orders, report_end, run_program};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -23,15 +21,8 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Client addresses of the coordinators
-    #[arg(long, value_delimiter = ',', required = true)]
-    coordinators: Vec<String>,
-    /// The group to serve
-    #[arg(long)]
-    group: String,
-    /// Name of this worker
-    #[arg(long)]
-    name: String,
+    #[command(flatten)]
+    membership: Membership,
     /// The list of input files
     #[arg(long)]
     input: PathBuf,
@@ -45,17 +36,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
-    match run(Arguments::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("demo-worker: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    run_program("demo-worker", run(Arguments::parse())).await
 }
 
 async fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -65,15 +46,10 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut tasks = JoinSet::new();
     tasks.spawn(follow(arguments.release, releases));
 
-    // Not the connection of the worker stream: a checkpoint must not hold up a heartbeat.
-    let connection = Connection::new(ConnectionOptions::new(arguments.coordinators.clone()))?;
-    let store = GatedStore::new(ReplicatedStore::new(connection), Arc::clone(&gate), reports);
     let input = Arc::new(Input::load(&arguments.input)?);
-    let worker = Worker::builder()
-        .coordinators(arguments.coordinators)
-        .group(arguments.group)
-        .name(arguments.name)
-        .store("replicated", Arc::new(store))
+    let worker = arguments
+        .membership
+        .worker(&gate, reports)?
         .store_timeout(STORE_TIMEOUT)
         .handler(Counting {
             input,
@@ -84,15 +60,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         .build()?;
     let observer = worker.observer();
     let outcome = Box::pin(worker.run(obey(gate))).await;
-    let error = outcome
-        .as_ref()
-        .err()
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    reports.send(&Report::Ended {
-        error,
-        sessions: observer.status().counters.sessions,
-    });
+    report_end(reports, &observer, &outcome);
     tasks.shutdown().await;
     Ok(outcome?)
 }

@@ -7,10 +7,8 @@ use std::time::Duration;
 use clap::Parser;
 use cluster_tests::failure::Failure;
 use cluster_tests::worker::{
-    Gate, GatedStore, Holder, HolderOptions, Order, Report, Reports, orders,
+    Gate, Holder, HolderOptions, Membership, Order, Reports, orders, report_end, run_program,
 };
-use tenure::connection::{Connection, ConnectionOptions};
-use tenure::{ReplicatedStore, Worker};
 
 /// How long belief is watched on after the worker has stopped, so that the last spans are reported.
 const LAST_LOOK: Duration = Duration::from_millis(20);
@@ -20,15 +18,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Client addresses of the coordinators
-    #[arg(long, value_delimiter = ',', required = true)]
-    coordinators: Vec<String>,
-    /// The group to serve
-    #[arg(long)]
-    group: String,
-    /// Name of this worker
-    #[arg(long)]
-    name: String,
+    #[command(flatten)]
+    membership: Membership,
     /// Ignore that shards are to be given back
     #[arg(long)]
     stubborn: bool,
@@ -36,17 +27,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
-    match run(Arguments::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("story-worker: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    run_program("story-worker", run(Arguments::parse())).await
 }
 
 async fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -57,14 +38,9 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         stubborn: arguments.stubborn,
     };
     let holder = Holder::new(options);
-    // Not the connection of the worker stream: a checkpoint must not hold up a heartbeat.
-    let connection = Connection::new(ConnectionOptions::new(arguments.coordinators.clone()))?;
-    let store = GatedStore::new(ReplicatedStore::new(connection), Arc::clone(&gate), reports);
-    let worker = Worker::builder()
-        .coordinators(arguments.coordinators)
-        .group(arguments.group)
-        .name(arguments.name)
-        .store("replicated", Arc::new(store))
+    let worker = arguments
+        .membership
+        .worker(&gate, reports)?
         .drain_timeout(DRAIN_TIMEOUT)
         .handler(holder.clone())
         .build()?;
@@ -80,15 +56,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         let _over = tokio::time::timeout(LAST_LOOK, watching).await;
         outcome
     };
-    let error = outcome
-        .as_ref()
-        .err()
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    reports.send(&Report::Ended {
-        error,
-        sessions: observer.status().counters.sessions,
-    });
+    report_end(reports, &observer, &outcome);
     Ok(outcome?)
 }
 

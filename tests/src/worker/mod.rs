@@ -12,6 +12,7 @@ mod holder;
 mod local;
 mod order;
 mod process;
+mod program;
 mod report;
 
 pub use belief::{Believed, overlaps};
@@ -20,4 +21,5 @@ pub use holder::{Holder, HolderOptions};
 pub use local::LocalWorker;
 pub use order::{Order, orders};
 pub use process::{ReportLog, WorkerOptions, WorkerProcess};
+pub use program::{Membership, report_end, run_program};
 pub use report::{Report, Reports, now_ns};
