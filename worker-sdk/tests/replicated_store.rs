@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use script::error;
+use script::{Serving, error};
 use tenure::connection::{Connection, ConnectionOptions};
 use tenure::{
     Checkpoint, CheckpointError, CheckpointStore, Deletion, Epoch, FencingToken, MemoryStore,
@@ -27,9 +27,6 @@ use tenure_proto::v1::SealStatus;
 use tenure_proto::v1::checkpoint_service_server::{CheckpointService, CheckpointServiceServer};
 use tenure_proto::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
-use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status};
 
@@ -283,33 +280,21 @@ impl ClusterService for Service {
 struct Node {
     address: String,
     backing: Arc<Backing>,
-    stop: CancellationToken,
-    server: JoinHandle<()>,
+    serving: Serving,
 }
 
 impl Node {
     async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
         let backing = Arc::new(Backing::default());
         let service = Service(Arc::clone(&backing));
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        let server = tokio::spawn(async move {
-            let serving = Server::builder()
-                .add_service(CheckpointServiceServer::new(service.clone()))
-                .add_service(ClusterServiceServer::new(service))
-                .serve_with_incoming(TcpListenerStream::new(listener));
-            stopped
-                .run_until_cancelled(serving)
-                .await
-                .map(Result::unwrap);
-        });
+        let routes = Server::builder()
+            .add_service(CheckpointServiceServer::new(service.clone()))
+            .add_service(ClusterServiceServer::new(service));
+        let serving = Serving::start(routes).await;
         Self {
-            address,
+            address: serving.address.clone(),
             backing,
-            stop,
-            server,
+            serving,
         }
     }
 
@@ -322,8 +307,7 @@ impl Node {
     }
 
     async fn stop(self) {
-        self.stop.cancel();
-        self.server.await.unwrap();
+        self.serving.stop().await;
     }
 }
 

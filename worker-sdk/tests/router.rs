@@ -11,7 +11,7 @@ mod script;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use script::{error, within};
+use script::{Serving, error, within};
 use tenure::connection::ConnectionOptions;
 use tenure::{Router, RouterError};
 use tenure_proto::keys::shard_of_key;
@@ -22,9 +22,7 @@ use tenure_proto::v1::ownership_service_server::{OwnershipService, OwnershipServ
 use tenure_proto::v1::watch_response::Message;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
-use tokio_util::sync::CancellationToken;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status};
 
@@ -83,31 +81,18 @@ impl OwnershipService for Service {
 struct Node {
     address: String,
     watches: mpsc::Receiver<(v1::WatchRequest, Answers)>,
-    stop: CancellationToken,
-    server: JoinHandle<()>,
+    serving: Serving,
 }
 
 impl Node {
     async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
         let (sender, watches) = mpsc::channel(16);
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        let server = tokio::spawn(async move {
-            let serving = Server::builder()
-                .add_service(OwnershipServiceServer::new(Service { watches: sender }))
-                .serve_with_incoming(TcpListenerStream::new(listener));
-            stopped
-                .run_until_cancelled(serving)
-                .await
-                .map(Result::unwrap);
-        });
+        let service = OwnershipServiceServer::new(Service { watches: sender });
+        let serving = Serving::start(Server::builder().add_service(service)).await;
         Self {
-            address,
+            address: serving.address.clone(),
             watches,
-            stop,
-            server,
+            serving,
         }
     }
 
@@ -116,8 +101,7 @@ impl Node {
     }
 
     async fn stop(self) {
-        self.stop.cancel();
-        self.server.await.unwrap();
+        self.serving.stop().await;
     }
 }
 

@@ -3,6 +3,8 @@
 // Every test file compiles this module for itself and uses a part of it.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+mod server;
+
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
 use std::future::Future;
@@ -15,14 +17,13 @@ use tenure_proto::v1;
 use tenure_proto::v1::attach_request::Message as Up;
 use tenure_proto::v1::attach_response::Message as Down;
 use tenure_proto::v1::worker_service_server::{WorkerService, WorkerServiceServer};
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
-use tokio_util::sync::CancellationToken;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_types::{ErrorDetails, StatusExt};
+
+pub(crate) use self::server::Serving;
 
 /// Longer than anything here takes on a busy machine; only a test that fails waits for it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -137,6 +138,24 @@ impl ServerStream {
             Up::Released(released) => released.releases,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Waits for the news that the worker begins to stop.
+    pub(crate) async fn stopping(&mut self) {
+        match self.next_report().await {
+            Up::Stopping(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits for the last message of a worker that stops, and ends its session.
+    pub(crate) async fn let_go(mut self) {
+        match self.next_report().await {
+            Up::Leaving(_) => {}
+            other => panic!("{other:?}"),
+        }
+        let ended = error(Code::FailedPrecondition, reason::SESSION_ENDED, &[]);
+        self.fail(ended).await;
     }
 
     pub(crate) async fn send(&self, message: Down) {
@@ -264,8 +283,7 @@ pub(crate) struct Coordinator {
     pub(crate) address: String,
     streams: mpsc::Receiver<ServerStream>,
     refusals: Arc<Mutex<VecDeque<Status>>>,
-    stop: CancellationToken,
-    server: JoinHandle<()>,
+    serving: Serving,
 }
 
 impl Coordinator {
@@ -275,32 +293,19 @@ impl Coordinator {
 
     /// Starts one that speaks as `server` is set up to, such as TLS.
     pub(crate) async fn start_with(mut server: Server) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
         let (sender, streams) = mpsc::channel(16);
         let refusals: Arc<Mutex<VecDeque<Status>>> = Arc::default();
-        let stop = CancellationToken::new();
         let service = Service {
             streams: sender,
             refusals: Arc::clone(&refusals),
         };
-        let stopped = stop.clone();
-        let server = tokio::spawn(async move {
-            let serving = server
-                .add_service(WorkerServiceServer::new(service))
-                .serve_with_incoming(TcpListenerStream::new(listener));
-            // Cut off, as a killed process would be.
-            stopped
-                .run_until_cancelled(serving)
-                .await
-                .map(Result::unwrap);
-        });
+        let routes = server.add_service(WorkerServiceServer::new(service));
+        let serving = Serving::start(routes).await;
         Self {
-            address,
+            address: serving.address.clone(),
             streams,
             refusals,
-            stop,
-            server,
+            serving,
         }
     }
 
@@ -329,8 +334,7 @@ impl Coordinator {
     }
 
     pub(crate) async fn stop(self) {
-        self.stop.cancel();
-        self.server.await.unwrap();
+        self.serving.stop().await;
     }
 }
 
