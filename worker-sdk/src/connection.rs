@@ -1,6 +1,8 @@
 //! Calls to the coordinator cluster: finds the leader, follows it, bounds every call in time.
 //!
 //! For whatever is not the worker stream itself: the replicated store, the router, operator commands.
+//! [`ConnectionOptions`] says where the nodes are, [`Connection`] makes the calls, and a [`CallError`] says
+//! whether one that failed may have happened.
 //!
 //! ```no_run
 //! use tenure::connection::{Connection, ConnectionOptions, Repeat};
@@ -21,320 +23,27 @@
 //! # }
 //! ```
 
+mod error;
+mod options;
+
 use std::collections::HashMap;
 use std::error::Error;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_proto::reason;
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
-use tonic_types::{ErrorInfo, StatusExt};
 
+pub use self::error::CallError;
+pub use self::options::{ConnectionError, ConnectionOptions, TlsOptions};
 use crate::backoff::Backoff;
-
-/// How long to wait for a connection. A node that is there answers within milliseconds; one that is
-/// gone must not use up the time in which another could be asked.
-const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
-
-/// How long one call may take with all its repetitions: long enough to outlast a change of leader,
-/// about two seconds.
-const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
-
-/// Silence after which a peer is asked whether it is still there, and how long it may take to say so.
-/// A connection whose other end vanished without a word is noticed after the sum.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many hints in a row are followed without waiting. Two nodes that each take the other for the
 /// leader would otherwise be asked in turn as fast as they answer.
 const HINTS_MAX: u32 = 3;
-
-/// Certificates for talking to a coordinator that uses TLS.
-#[derive(Clone, Default)]
-pub struct TlsOptions {
-    authority_pem: Option<Vec<u8>>,
-    identity: Option<(Vec<u8>, Vec<u8>)>,
-    server_name: Option<String>,
-}
-
-impl TlsOptions {
-    /// Creates options that trust servers certified by the given authority, in PEM.
-    #[must_use]
-    pub fn new(authority_pem: impl Into<Vec<u8>>) -> Self {
-        Self {
-            authority_pem: Some(authority_pem.into()),
-            ..Self::default()
-        }
-    }
-
-    /// Presents a certificate to the server (mutual TLS): the chain and its private key, in PEM.
-    #[must_use]
-    pub fn identity(
-        mut self,
-        certificate_pem: impl Into<Vec<u8>>,
-        key_pem: impl Into<Vec<u8>>,
-    ) -> Self {
-        self.identity = Some((certificate_pem.into(), key_pem.into()));
-        self
-    }
-
-    /// Expects this name in the servers' certificates instead of the host of the address.
-    #[must_use]
-    pub fn server_name(mut self, name: impl Into<String>) -> Self {
-        self.server_name = Some(name.into());
-        self
-    }
-
-    fn client_config(&self) -> ClientTlsConfig {
-        let mut config = ClientTlsConfig::new();
-        if let Some(authority) = &self.authority_pem {
-            config = config.ca_certificate(Certificate::from_pem(authority));
-        }
-        if let Some((certificate, key)) = &self.identity {
-            config = config.identity(Identity::from_pem(certificate, key));
-        }
-        if let Some(name) = &self.server_name {
-            config = config.domain_name(name);
-        }
-        config
-    }
-}
-
-/// Without the private key.
-impl std::fmt::Debug for TlsOptions {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("TlsOptions")
-            .field("authority", &self.authority_pem.is_some())
-            .field("identity", &self.identity.is_some())
-            .field("server_name", &self.server_name)
-            .finish()
-    }
-}
-
-/// Where the coordinators are and how long to wait for them.
-#[derive(Clone, Debug)]
-pub struct ConnectionOptions {
-    pub(crate) addresses: Vec<String>,
-    pub(crate) tls: Option<TlsOptions>,
-    connect_timeout: Duration,
-    pub(crate) call_timeout: Duration,
-}
-
-impl ConnectionOptions {
-    /// Creates options with the client addresses of some or all coordinators, each "host:port".
-    ///
-    /// One that answers is enough: the leader is found from there.
-    #[must_use]
-    pub fn new(addresses: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self {
-            addresses: addresses.into_iter().map(Into::into).collect(),
-            tls: None,
-            connect_timeout: CONNECT_TIMEOUT_DEFAULT,
-            call_timeout: CALL_TIMEOUT_DEFAULT,
-        }
-    }
-
-    /// Uses TLS.
-    #[must_use]
-    pub fn tls(mut self, tls: TlsOptions) -> Self {
-        self.tls = Some(tls);
-        self
-    }
-
-    /// Sets how long to wait for a connection to one node; 1 s unless set.
-    #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
-        self
-    }
-
-    /// Sets how long one call may take with all its repetitions; 5 s unless set.
-    #[must_use]
-    pub fn call_timeout(mut self, timeout: Duration) -> Self {
-        self.call_timeout = timeout;
-        self
-    }
-
-    /// Makes the description of a connection to one address.
-    pub(crate) fn endpoint(&self, address: &str) -> Result<Endpoint, ConnectionError> {
-        let refused = |source| ConnectionError::Address {
-            address: address.to_owned(),
-            source,
-        };
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
-            .map_err(refused)?
-            .connect_timeout(self.connect_timeout)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
-            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-            .keep_alive_while_idle(true);
-        if let Some(tls) = &self.tls {
-            endpoint = endpoint.tls_config(tls.client_config()).map_err(refused)?;
-        }
-        Ok(endpoint)
-    }
-
-    /// Checks that every address can be used at all.
-    pub(crate) fn validate(&self) -> Result<(), ConnectionError> {
-        if self.addresses.is_empty() {
-            return Err(ConnectionError::NoAddress);
-        }
-        for address in &self.addresses {
-            self.endpoint(address)?;
-        }
-        Ok(())
-    }
-}
-
-/// Why a connection cannot be set up.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectionError {
-    /// No address was given.
-    #[error("no coordinator address is given")]
-    NoAddress,
-    /// An address is malformed, or the certificates do not fit.
-    #[error("{address} cannot be used")]
-    Address {
-        /// The address.
-        address: String,
-        /// What is wrong with it.
-        #[source]
-        source: tonic::transport::Error,
-    },
-}
-
-/// Why a call failed.
-#[derive(Debug)]
-pub struct CallError {
-    status: Status,
-    info: Option<ErrorInfo>,
-    may_have_happened: bool,
-}
-
-impl CallError {
-    /// Reads a status that a coordinator, or the way to it, answered with.
-    #[must_use]
-    pub fn from_status(status: Status) -> Self {
-        let info = status
-            .get_details_error_info()
-            .filter(|info| info.domain == reason::DOMAIN);
-        let may_have_happened = match &info {
-            Some(info) => info.reason == reason::OUTCOME_UNKNOWN,
-            None => !is_connect_error(&status) && is_transport(status.code()),
-        };
-        Self {
-            status,
-            info,
-            may_have_happened,
-        }
-    }
-
-    fn local(code: Code, message: String) -> Self {
-        Self {
-            status: Status::new(code, message),
-            info: None,
-            may_have_happened: false,
-        }
-    }
-
-    /// Returns the reason, one of [`tenure_proto::reason`]; empty if no coordinator gave one.
-    #[must_use]
-    pub fn reason(&self) -> &str {
-        self.info.as_ref().map_or("", |info| info.reason.as_str())
-    }
-
-    /// Returns a field of the error's metadata.
-    #[must_use]
-    pub fn metadata(&self, key: &str) -> Option<&str> {
-        self.info.as_ref()?.metadata.get(key).map(String::as_str)
-    }
-
-    /// Returns the gRPC code.
-    #[must_use]
-    pub fn code(&self) -> Code {
-        self.status.code()
-    }
-
-    /// Returns what was said, for people.
-    #[must_use]
-    pub fn message(&self) -> &str {
-        self.status.message()
-    }
-
-    /// Returns the whole status, with all its details.
-    #[must_use]
-    pub fn status(&self) -> &Status {
-        &self.status
-    }
-
-    /// Returns whether the call, or an earlier repetition of it, may have happened nevertheless.
-    #[must_use]
-    pub fn may_have_happened(&self) -> bool {
-        self.may_have_happened
-    }
-
-    /// Returns the leader's address, if a node that does not lead named it.
-    #[must_use]
-    pub fn leader_hint(&self) -> Option<&str> {
-        self.metadata(reason::LEADER_ADDRESS)
-            .filter(|address| !address.is_empty())
-    }
-
-    /// Returns whether another try, perhaps at another node, may be answered differently.
-    fn is_passing(&self) -> bool {
-        match self.reason() {
-            reason::NOT_LEADER | reason::UNAVAILABLE | reason::OUTCOME_UNKNOWN => true,
-            "" => is_transport(self.code()),
-            _ => false,
-        }
-    }
-}
-
-impl std::fmt::Display for CallError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.status.message() {
-            "" => write!(formatter, "{}", self.status.code()),
-            message => formatter.write_str(message),
-        }
-    }
-}
-
-impl Error for CallError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.status.source()
-    }
-}
-
-/// Codes with which the way to a node fails, as well as the node.
-fn is_transport(code: Code) -> bool {
-    matches!(
-        code,
-        Code::Unavailable
-            | Code::Unknown
-            | Code::Cancelled
-            | Code::DeadlineExceeded
-            | Code::Internal
-    )
-}
-
-/// Returns whether no connection came about, so that nothing was sent.
-fn is_connect_error(status: &Status) -> bool {
-    let mut next: Option<&(dyn Error + 'static)> = status.source();
-    while let Some(source) = next {
-        if source.is::<tonic::ConnectError>() {
-            return true;
-        }
-        next = source.source();
-    }
-    false
-}
 
 /// Whether a call may be sent again after it may have happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
