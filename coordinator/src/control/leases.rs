@@ -33,6 +33,8 @@ pub(super) struct Lease {
     /// The stream broke in a mass failure of the group: only silence counts.
     mass_failure: bool,
     stream: Option<StreamId>,
+    /// The worker has said that it stops. Known to this leader alone: the worker says it on every stream.
+    stopping: bool,
     /// The highest attempt seen: only its stream counts.
     attempt: u64,
     /// Decisions to end a tenure of this session whose outcome is not known yet. While there is one
@@ -51,6 +53,7 @@ impl Lease {
             broken_at: None,
             mass_failure: false,
             stream: None,
+            stopping: false,
             attempt: 0,
             undecided: 0,
         }
@@ -73,6 +76,11 @@ impl Lease {
 
     pub(super) fn stream(&self) -> Option<StreamId> {
         self.stream
+    }
+
+    /// Whether the worker gives back what it has and takes nothing.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping
     }
 
     /// Whether this leader has ever heard from the worker.
@@ -229,6 +237,11 @@ impl Leases {
             }
         });
         counts
+    }
+
+    /// Notes that the worker of a session stops.
+    pub(super) fn stopping(&mut self, id: SessionId) {
+        self.update(id, |lease| lease.stopping = true);
     }
 
     /// Notes that a stream broke. A break of any stream but the current one means nothing.

@@ -71,6 +71,8 @@ pub enum Up {
     },
     /// Shards given back.
     Released(Vec<Released>),
+    /// The worker begins to stop: it gives back what it has bit by bit, and is to be given nothing.
+    Stopping,
     /// The worker stops; it has given up everything.
     Leaving,
 }

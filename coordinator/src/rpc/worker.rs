@@ -195,6 +195,7 @@ fn up(message: pb::AttachRequest) -> Result<Up, Invalid> {
             Ok(Up::Ready { tenures, stores })
         }
         Some(Upward::Released(message)) => Ok(Up::Released(convert::releases(message)?)),
+        Some(Upward::Stopping(_)) => Ok(Up::Stopping),
         Some(Upward::Leaving(_)) => Ok(Up::Leaving),
         Some(Upward::Register(_) | Upward::Resume(_)) => {
             Err(Invalid::new("message", "the stream has begun already"))

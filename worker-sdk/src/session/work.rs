@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::error::{LostReason, WorkerError};
 use crate::handler::AnyHandler;
 use crate::held_shard::HeldShard;
-use crate::session::converge::TenureId;
+use crate::session::tenure::TenureId;
 
 /// A handler that has ended.
 pub(crate) struct Ended {

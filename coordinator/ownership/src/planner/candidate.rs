@@ -19,6 +19,8 @@ pub(super) enum Standing {
     Open,
     /// Has no stream: keeps its shards, counts in the shares, is given nothing.
     Disconnected,
+    /// Gives back what it has of itself: does not count in the shares, is given nothing.
+    Stopping,
     /// Is to be emptied.
     Draining,
 }
@@ -29,7 +31,7 @@ pub(super) struct Candidate<'a> {
     pub(super) session: SessionId,
     pub(super) weight: u32,
     pub(super) standing: Standing,
-    /// Zero for a draining worker.
+    /// Zero for a worker that stops or drains.
     pub(super) share: Share,
     /// Shards it will have: those it owns and is not asked to give up, those on their way to it, and
     /// those of this plan.
@@ -50,7 +52,7 @@ impl Candidate<'_> {
     pub(super) fn room(&self) -> u32 {
         match self.standing {
             Standing::Open => self.share.cap.saturating_sub(self.load),
-            Standing::Disconnected | Standing::Draining => 0,
+            Standing::Disconnected | Standing::Stopping | Standing::Draining => 0,
         }
     }
 
@@ -77,6 +79,7 @@ pub(super) fn candidates<'a>(
         };
         let standing = match worker.mode {
             WorkerMode::Draining => Standing::Draining,
+            WorkerMode::Active if observed.stopping.contains(&id) => Standing::Stopping,
             WorkerMode::Active if observed.is_disconnected(id) => Standing::Disconnected,
             WorkerMode::Active => Standing::Open,
         };
@@ -91,7 +94,9 @@ pub(super) fn candidates<'a>(
             load,
         });
     }
-    let sharing = |worker: &&mut Candidate<'_>| worker.standing != Standing::Draining;
+    let sharing = |worker: &&mut Candidate<'_>| {
+        matches!(worker.standing, Standing::Open | Standing::Disconnected)
+    };
     let weights = workers
         .iter_mut()
         .filter(sharing)

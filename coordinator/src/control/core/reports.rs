@@ -43,6 +43,7 @@ impl Core {
                 self.report(stream, Command::Ready(ready));
             }
             Up::Released(releases) => self.release(stream, session, releases),
+            Up::Stopping => self.stopping(session, state),
             Up::Leaving => self.report(stream, Command::Leave(session)),
         }
     }
@@ -69,6 +70,14 @@ impl Core {
             if self.streams.is_open(stream) {
                 self.report(stream, report);
             }
+        }
+    }
+
+    /// Notes that a worker stops. What others may have grows by its share, so the group is planned anew.
+    fn stopping(&mut self, session: SessionId, state: &State) {
+        self.leases.stopping(session);
+        if let Some(session) = state.session(session) {
+            self.planning.touch(session.group);
         }
     }
 

@@ -3,6 +3,7 @@
 mod belief;
 mod handoffs;
 mod leadership;
+mod lost_messages;
 mod names;
 mod refusals;
 mod streams;

@@ -5,7 +5,6 @@ use tenure_ownership::State;
 use tenure_ownership::command::Force;
 use tenure_ownership::group::GroupPhase;
 use tenure_ownership::ids::GroupId;
-use tenure_ownership::ids::SessionId;
 use tenure_ownership::planner::Observed;
 use tenure_ownership::planner::PauseReason;
 use tenure_ownership::planner::Plan;
@@ -143,17 +142,16 @@ impl Core {
     }
 
     fn observe(&self, now: Moment, group: GroupId) -> Observed {
-        let disconnected =
-            |(id, lease): (SessionId, &Lease)| lease.stream().is_none().then_some(id);
+        let sessions = |is: fn(&Lease) -> bool| {
+            let found = self.leases.of_group(group).filter(|(_, lease)| is(lease));
+            found.map(|(id, _)| id).collect()
+        };
         Observed {
             seen: Some(self.seen),
             lock_delays: self.handoffs.lock_delays_of(group),
             restart_graces: self.handoffs.restart_graces_of(group),
-            disconnected: self
-                .leases
-                .of_group(group)
-                .filter_map(disconnected)
-                .collect(),
+            disconnected: sessions(|lease| lease.stream().is_none()),
+            stopping: sessions(Lease::is_stopping),
             backing_off: self.handoffs.backing_off_of(group),
             opening_overdue: self.handoffs.overdue_openings_of(group),
             rebalance_paused: self.pause_reason(now, group),

@@ -256,6 +256,48 @@ fn a_worker_that_leaves_is_let_go_and_its_shards_move_at_once() {
 }
 
 #[test]
+fn what_a_worker_that_stops_gives_back_goes_to_others_at_once_and_nothing_comes_to_it() {
+    let mut world = World::new(6, Policy::default());
+    let (a, a_session) = world.serving("a", 1);
+    world.obedient = true;
+    let (_, b_session) = world.serving("b", 2);
+    assert_eq!(world.tenures(a_session).len(), 3);
+    world.input(Input::Message(a, Up::Stopping));
+    // Its shards stay until it gives them back, one after the other.
+    for given_back in (1..=3).rev() {
+        let held = world.tenures(a_session);
+        assert_eq!(held.len(), given_back);
+        let releases = vec![Released {
+            tenure: held[0],
+            cause: ReleaseCause::Finished,
+        }];
+        let before = world.now;
+        world.input(Input::Message(a, Up::Released(releases)));
+        assert_eq!(world.owner(held[0].shard.0), Some(b_session));
+        assert_eq!(world.now, before);
+    }
+    world.input(Input::Message(a, Up::Leaving));
+    assert_eq!(world.closed.get(&a), Some(&Close::Left));
+}
+
+#[test]
+fn a_new_leader_learns_from_the_worker_that_it_stops() {
+    let mut world = World::new(4, Policy::default());
+    let (_, a) = world.serving("a", 1);
+    world.obedient = true;
+    let (_, b) = world.serving("b", 2);
+    world.new_leader();
+    let stream = world.resume(a, 1, 2);
+    world.resume(b, 2, 2);
+    world.input(Input::Message(stream, Up::Stopping));
+    let tenure = world.tenures(a)[0];
+    let cause = ReleaseCause::Finished;
+    let releases = vec![Released { tenure, cause }];
+    world.input(Input::Message(stream, Up::Released(releases)));
+    assert_eq!(world.owner(tenure.shard.0), Some(b));
+}
+
+#[test]
 fn a_second_wave_of_a_mass_failure_gets_the_full_ttl_too() {
     let mut world = World::new(10, Policy::default());
     world.obedient = true;
