@@ -29,6 +29,7 @@ pub mod control;
 pub mod http;
 pub mod metrics;
 pub mod node;
+pub mod readiness;
 pub mod rpc;
 pub mod storage;
 pub mod telemetry;

@@ -32,7 +32,6 @@ use self::error::concise;
 use self::folder::open_storage;
 use self::folder::{check_address, consensus_options};
 use self::ports::{Bound, Ports};
-pub use self::readiness::Readiness;
 #[cfg(feature = "rocksdb")]
 pub use self::run::{DevArgs, ServeArgs, dev, serve};
 use self::server::ClientServices;
@@ -45,6 +44,7 @@ use crate::consensus::{Consensus, Health, NodeAddresses, TcpConnector};
 use crate::control::Control;
 use crate::http::{self, HttpContext};
 use crate::metrics;
+use crate::readiness::Readiness;
 use crate::rpc::{self, RequestLimits, RpcContext};
 use crate::storage::Storage;
 use crate::watch::Hub;

@@ -1,15 +1,13 @@
 //! The arguments of the operator commands. The doc comments of this file are the help texts.
 
-use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use tenure_fence::{FencingToken, ShardRef};
 use tenure_proto::v1;
 
+use crate::options::{self, ClientOptions};
 use crate::policy::Assignment;
-use crate::settings;
 
 /// The operator commands, for embedding in the commands of a binary.
 #[derive(Debug, Subcommand)]
@@ -51,41 +49,6 @@ pub struct Area<C: Subcommand> {
     /// What to do.
     #[command(subcommand)]
     pub command: C,
-}
-
-/// Options of every operator command. Not of the whole binary: `serve` has a `--config` of its own.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Connection and output")]
-pub struct ClientOptions {
-    /// Coordinators to ask, with commas or repeated [env: TENURE_ADDRESSES] [default: 127.0.0.1:7400]
-    #[arg(
-        long = "address",
-        global = true,
-        value_name = "HOST:PORT",
-        value_delimiter = ','
-    )]
-    pub addresses: Vec<String>,
-    /// File with addresses and TLS files [default: ~/.config/tenure/cli.toml]
-    #[arg(long, global = true, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// How long to try before giving up [default: 10s]
-    #[arg(long, global = true, value_name = "DURATION", value_parser = settings::timeout)]
-    pub timeout: Option<Duration>,
-    /// Print JSON instead of tables; 64-bit numbers are strings
-    #[arg(long, global = true)]
-    pub json: bool,
-    /// Certificates (PEM) of the authorities to trust; turns TLS on
-    #[arg(long, global = true, value_name = "FILE")]
-    pub tls_ca: Option<PathBuf>,
-    /// Own certificate (PEM), if the coordinators ask for one
-    #[arg(long, global = true, value_name = "FILE")]
-    pub tls_cert: Option<PathBuf>,
-    /// Key (PEM) of the own certificate
-    #[arg(long, global = true, value_name = "FILE")]
-    pub tls_key: Option<PathBuf>,
-    /// Name to expect in the coordinators' certificates instead of the host asked
-    #[arg(long, global = true, value_name = "NAME")]
-    pub tls_server_name: Option<String>,
 }
 
 /// Commands on groups.
@@ -276,7 +239,7 @@ impl FromStr for NodeArgument {
                 "http" => &mut node.http_address,
                 other => return Err(format!("{other:?} is unknown; a node is {NODE_FORM}")),
             };
-            *address = settings::address(value).map_err(|error| format!("{key}: {error}"))?;
+            *address = options::address(value).map_err(|error| format!("{key}: {error}"))?;
         }
         if node.peer_address.is_empty() || node.client_address.is_empty() {
             return Err(format!("peer and client are needed; a node is {NODE_FORM}"));

@@ -23,6 +23,7 @@ mod connection;
 mod console;
 mod error;
 mod group;
+mod options;
 mod policy;
 mod settings;
 mod shard;
@@ -36,11 +37,12 @@ use std::io;
 use std::process::ExitCode;
 
 pub use crate::command::{
-    Area, ClientOptions, ClusterCommand, GroupCommand, NodeArgument, OperatorCommand, Phase,
-    ShardCommand, TokenCommand, WatchArguments, WorkerCommand,
+    Area, ClusterCommand, GroupCommand, NodeArgument, OperatorCommand, Phase, ShardCommand,
+    TokenCommand, WatchArguments, WorkerCommand,
 };
 pub use crate::console::Console;
 pub use crate::error::{CliError, Exit};
+pub use crate::options::ClientOptions;
 pub use crate::policy::Assignment;
 pub use crate::settings::{Environment, Settings, Tls};
 

@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::command::ClientOptions;
 use crate::error::CliError;
+use crate::options::{ClientOptions, address, timeout};
 
 /// Where a coordinator on the same machine listens, as `tenure dev` does.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:7400";
 /// Longer than the replacement of a leader takes, and short enough for a person to wait.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// What the commands take from the environment. Read once, so that tests can put in what they like.
 #[derive(Clone, Debug, Default)]
@@ -192,29 +191,6 @@ fn checked(source: &str, list: &[String]) -> Result<Vec<String>, CliError> {
         }
     }
     Ok(addresses)
-}
-
-/// Checks one `host:port`. IPv6 hosts stand in brackets.
-pub(crate) fn address(text: &str) -> Result<String, String> {
-    let wrong = || format!("{text:?} is not host:port, such as 127.0.0.1:7400");
-    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-    let bracketed = host.starts_with('[') && host.ends_with(']');
-    let plain = !host.is_empty()
-        && host
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
-    if !(bracketed || plain) || port.parse::<u16>().ok().is_none_or(|port| port == 0) {
-        return Err(wrong());
-    }
-    Ok(text.to_owned())
-}
-
-/// Reads a timeout such as `10s`: above nothing, at most a day.
-pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .ok()
-        .filter(|duration| !duration.is_zero() && *duration <= TIMEOUT_MAX)
-        .ok_or_else(|| format!("{text:?} is not a duration such as 10s, above 0 and at most 1day"))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tenure_ownership::ids::Revision;
 use super::error::{ProposeError, ReadError};
 use super::handle::Consensus;
 use super::propose::Proposal;
-use super::reads;
+use super::rounds;
 
 /// Proposes and reads as the leader of one term, and not at all once that is over.
 #[derive(Clone, Debug)]
@@ -66,6 +66,6 @@ impl Leading {
         };
         super::runtime::at_most(within, round)
             .await
-            .unwrap_or_else(|| Err(reads::unavailable("no round ended in time")))
+            .unwrap_or_else(|| Err(rounds::unavailable("no round ended in time")))
     }
 }

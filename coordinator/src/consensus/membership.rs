@@ -17,9 +17,8 @@ use super::identity::{Identity, Member, NodeAddresses, NodeId};
 use super::leadership::member_of;
 use super::links::answer;
 use super::options::check_addresses;
-use super::propose::leader_in;
 use super::runtime::{self, Moment};
-use super::types::{Raft, StoredMembership, TypeConfig};
+use super::types::{Raft, StoredMembership, TypeConfig, leader_in};
 
 /// Nodes a cluster may be made of. They get the ids from 1 on.
 const INITIAL_NODES_MAX: usize = 9;

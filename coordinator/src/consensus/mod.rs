@@ -55,8 +55,10 @@ mod options;
 mod peer_service;
 mod propose;
 mod reads;
+mod rounds;
 mod runtime;
 mod snapshot;
+mod start;
 mod state_machine;
 mod status;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::Instant as _;
-use openraft::errors::{ClientWriteError, ForwardToLeader};
+use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
 use openraft::type_config::alias::OneshotReceiverOf;
@@ -16,9 +16,8 @@ use tenure_ownership::ids::Revision;
 use super::Outcome;
 use super::error::ProposeError;
 use super::handle::Consensus;
-use super::identity::{Member, NodeId};
 use super::runtime::{self, Moment};
-use super::types::{EncodedCommand, TypeConfig};
+use super::types::{EncodedCommand, TypeConfig, leader_in};
 
 /// A command that was committed and applied on this node.
 #[derive(Debug)]
@@ -73,15 +72,6 @@ impl Proposal {
             Err(_) => Err(ProposeError::OutcomeUnknown),
         }
     }
-}
-
-/// Returns the leader openraft points at.
-pub(super) fn leader_in(to: ForwardToLeader<TypeConfig>) -> Option<Member> {
-    let (id, addresses) = (to.leader_id?, to.leader_node?);
-    Some(Member {
-        id: NodeId(id),
-        addresses,
-    })
 }
 
 impl Consensus {

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use bytes::Bytes;
+use openraft::errors::ForwardToLeader;
 
 use super::Outcome;
-use super::identity::NodeAddresses;
+use super::identity::{Member, NodeAddresses, NodeId};
 use super::runtime::Runtime;
 
 openraft::declare_raft_types!(
@@ -50,3 +51,12 @@ impl fmt::Display for EncodedCommand {
 /// What applying an entry answers to its proposer; `None` for an entry that carries no command.
 #[derive(Debug)]
 pub(super) struct Reply(pub(super) Option<Outcome>);
+
+/// Returns the leader openraft points at.
+pub(super) fn leader_in(to: ForwardToLeader<TypeConfig>) -> Option<Member> {
+    let (id, addresses) = (to.leader_id?, to.leader_node?);
+    Some(Member {
+        id: NodeId(id),
+        addresses,
+    })
+}

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::listener::TlsListener;
 use crate::consensus::Health;
-use crate::node::Readiness;
+use crate::readiness::Readiness;
 
 /// What the pages show.
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! Whether a node should be sent requests.
+//! Follows whether the node should be sent requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,36 +7,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::consensus::{Consensus, Leadership};
+use crate::readiness::Readiness;
 use crate::watch::Hub;
 
 /// Longest wait for what was applied before a restart, before the leader is looked at again.
 const RECOVERY_STEP: Duration = Duration::from_secs(1);
-
-/// Whether a node should be sent requests, and if not, why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// It has not been made part of a cluster.
-    NoCluster,
-    /// It knows no leader.
-    NoLeader,
-    /// It has not applied yet what it had applied before it was stopped.
-    CatchingUp,
-    /// It serves.
-    Ready,
-}
-
-impl Readiness {
-    /// Says it in a few words.
-    #[must_use]
-    pub fn describe(self) -> &'static str {
-        match self {
-            Self::NoCluster => "not part of a cluster",
-            Self::NoLeader => "no leader is known",
-            Self::CatchingUp => "catching up",
-            Self::Ready => "ready",
-        }
-    }
-}
 
 /// Keeps the readiness of a node up to date until it stops.
 pub(super) async fn follow(

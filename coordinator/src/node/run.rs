@@ -7,8 +7,9 @@ use std::time::Duration;
 use tenure_ownership::ids::ClusterId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Node, NodeError, Readiness};
+use super::{Node, NodeError};
 use crate::config::{Config, ConfigError, LocalPorts};
+use crate::readiness::Readiness;
 use crate::telemetry;
 
 /// Default ports of a node for trying things out.

@@ -15,8 +15,8 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use super::convert::TtlBounds;
+use super::state_cache::StateCache;
 use super::status;
-use super::watch::StateCache;
 use crate::config::Limits;
 use crate::consensus::Consensus;
 use crate::metrics;

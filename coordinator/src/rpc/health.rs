@@ -4,7 +4,7 @@ use tokio::sync::watch;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use crate::node::Readiness;
+use crate::readiness::Readiness;
 
 /// The services whose health is reported; the empty name stands for the node.
 const SERVICES: [&str; 6] = [

@@ -29,7 +29,9 @@ mod convert;
 mod encoded;
 mod health;
 mod ownership;
+mod ownership_routes;
 mod present;
+mod state_cache;
 mod status;
 mod watch;
 mod worker;
@@ -68,7 +70,8 @@ pub fn routes(
         .max_decoding_message_size(REQUEST_BYTES_MAX);
     let checkpoint = CheckpointServiceServer::new(checkpoint::Checkpoints::new(context.clone()))
         .max_decoding_message_size(CHECKPOINT_REQUEST_BYTES_MAX);
-    let ownership = encoded::OwnershipRoutes::new(ownership::Ownership::new(context.clone()));
+    let ownership =
+        ownership_routes::OwnershipRoutes::new(ownership::Ownership::new(context.clone()));
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(tenure_proto::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)

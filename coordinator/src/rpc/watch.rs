@@ -1,8 +1,8 @@
 //! Watching a group: its state at a cursor, then every event after it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use tonic::Status;
 
 use super::context::RpcContext;
 use super::encoded::EncodedStream;
+use super::state_cache::StateCache;
 use super::{present, status};
 use crate::consensus::Consensus;
 use crate::metrics;
@@ -43,34 +44,6 @@ fn encode(message: Message) -> Bytes {
     }
     .encode_to_vec()
     .into()
-}
-
-/// An encoded state and its revision; gone once no watcher is sent it any more.
-type CachedState = (Revision, Weak<[Bytes]>);
-
-/// Encoded states, shared by watchers that start while nothing changes: after a restart of a node
-/// thousands come at once.
-#[derive(Default)]
-pub(super) struct StateCache {
-    states: Mutex<BTreeMap<GroupId, CachedState>>,
-}
-
-impl StateCache {
-    fn get(&self, group: GroupId, revision: Revision) -> Option<Arc<[Bytes]>> {
-        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, parts) = states.get(&group)?;
-        if *at == revision {
-            parts.upgrade()
-        } else {
-            None
-        }
-    }
-
-    fn put(&self, group: GroupId, revision: Revision, parts: &Arc<[Bytes]>) {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        states.retain(|_, (_, parts)| parts.strong_count() > 0);
-        states.insert(group, (revision, Arc::downgrade(parts)));
-    }
 }
 
 /// A watcher's place among those this node accepts.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_coordinator::config::{Config, LocalPorts};
-use tenure_coordinator::node::{Node, Readiness};
+use tenure_coordinator::node::Node;
+use tenure_coordinator::readiness::Readiness;
 use tenure_fence::{Epoch, GroupName};
 use tenure_ownership::Command;
 use tenure_ownership::command::{Assign, CreateGroup, Grant, Register, Tenure};
