@@ -61,7 +61,7 @@ impl Leading {
     /// [`ReadError`] if it did not happen within `within`, or if this node does not lead the term.
     pub async fn round(&self, within: Duration) -> Result<Revision, ReadError> {
         let round = async {
-            let index = self.consensus.round_in(self.term).await?;
+            let index = self.consensus.round_in(self.term, within).await?;
             self.consensus.applied_to(index).await
         };
         super::runtime::at_most(within, round)

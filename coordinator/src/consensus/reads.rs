@@ -75,11 +75,12 @@ impl Consensus {
         }
     }
 
-    /// Begins a round as the leader of a term. Returns the index to apply before it proves anything.
-    pub(super) async fn round_in(&self, term: u64) -> Result<u64, ReadError> {
+    /// Begins a round as the leader of a term, which may take as long as `within`: however late a
+    /// quorum answers, it answers a round that began after the call. Returns the index to apply
+    /// before it proves anything.
+    pub(super) async fn round_in(&self, term: u64, within: Duration) -> Result<u64, ReadError> {
         let running = self.running().ok_or(ReadError::Stopped)?;
-        let round_max = self.inner.options.timings.election_timeout_min;
-        match own_round(&running.raft, round_max).await {
+        match own_round(&running.raft, within).await {
             Ok(log_id) if log_id.committed_leader_id().term == term => Ok(log_id.index()),
             Ok(_) | Err(RoundError::Elsewhere(_)) => {
                 Err(unavailable("this node does not lead the term"))
