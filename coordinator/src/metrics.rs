@@ -35,7 +35,7 @@ pub const HEARTBEATS: &str = "tenure_heartbeats_total";
 pub const REPLACEMENTS_DAMPED: &str = "tenure_replacements_damped_total";
 /// Times at which more than half of a group's workers lost their streams at once.
 pub const MASS_FAILURES: &str = "tenure_mass_failures_total";
-/// Moves that were planned and refused several times in a row.
+/// Moves that were refused several times since the shard last moved.
 pub const MOVES_REFUSED_REPEATEDLY: &str = "tenure_moves_refused_repeatedly_total";
 /// The last log index applied on this node.
 pub const APPLIED_REVISION: &str = "tenure_raft_applied_revision";
@@ -122,7 +122,7 @@ const ALL: &[(&str, Kind, &str)] = &[
     (
         MOVES_REFUSED_REPEATEDLY,
         Kind::Counter,
-        "Moves planned and refused several times in a row",
+        "Moves refused several times since the shard last moved",
     ),
     (
         APPLIED_REVISION,

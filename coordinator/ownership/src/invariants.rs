@@ -185,10 +185,19 @@ fn groups_are_whole(state: &State, mut finding: Finding<'_>) {
         finding.require(group.header.id == *id, || {
             format!("{name} is filed under #{id}")
         });
-        finding.require(
-            group.shards.iter().count() == group.header.shard_count as usize,
-            || format!("{name} has {} shards", group.shards.len()),
+        let (found, expected) = (
+            group.shards.iter().count(),
+            group.header.shard_count as usize,
         );
+        finding.require(found == expected, || {
+            format!("{name} has {found} shards instead of {expected}")
+        });
+        finding.require(group.shards.len() as usize == found, || {
+            format!(
+                "{name} counts {} shards and has {found}",
+                group.shards.len()
+            )
+        });
     }
     let names: BTreeMap<_, _> = state
         .groups

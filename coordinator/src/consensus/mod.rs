@@ -16,10 +16,10 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `handle` | start, stop, and what is between |
+//! | `start`, `handle` | a node's start; what holds it together until its stop |
 //! | `options` | settings, checked against each other |
 //! | `identity` | who a node is and where it is reached |
-//! | `propose`, `reads` | commands in; reads that see every earlier command |
+//! | `propose`, `reads`, `rounds` | commands in; reads that see every earlier command; the quorum's proof |
 //! | `membership`, `status`, `leadership` | who is in the cluster, how it does, who leads |
 //! | `leading` | this node as the leader of one term |
 //! | `observer` | who is told what was applied |

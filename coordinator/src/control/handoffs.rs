@@ -105,7 +105,7 @@ pub(super) struct Handoffs {
     overdue_openings: BTreeSet<GroupTenure>,
     lock_delays: Timers<(GroupId, Revision)>,
     restart_graces: Timers<(GroupId, Revision)>,
-    open_retries: Timers<(GroupId, ShardIndex)>,
+    back_offs: Timers<(GroupId, ShardIndex)>,
     /// Shards that were given back unasked.
     given_back: BTreeMap<(GroupId, ShardIndex), GivenBack>,
 }
@@ -212,13 +212,13 @@ impl Handoffs {
         now: Moment,
     ) {
         let doubled = OPEN_RETRY_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16));
-        self.open_retries
+        self.back_offs
             .set((group, shard), now + doubled.min(OPEN_RETRY_MAX));
     }
 
-    /// Delays the next grant of a shard until a moment.
+    /// Delays the next move of a shard until a moment.
     pub(super) fn back_off(&mut self, group: GroupId, shard: ShardIndex, until: Moment) {
-        self.open_retries.set((group, shard), until);
+        self.back_offs.set((group, shard), until);
     }
 
     /// Takes the tenures whose drain is over, by group.
@@ -253,7 +253,7 @@ impl Handoffs {
                 .map(|(group, _)| group),
         );
         groups.extend(
-            self.open_retries
+            self.back_offs
                 .take_due(now)
                 .into_iter()
                 .map(|(group, _)| group),
@@ -268,7 +268,7 @@ impl Handoffs {
             self.openings.next(),
             self.lock_delays.next(),
             self.restart_graces.next(),
-            self.open_retries.next(),
+            self.back_offs.next(),
         ]
         .into_iter()
         .flatten()
@@ -281,7 +281,7 @@ impl Handoffs {
         self.openings.shift(gap);
         self.lock_delays.shift(gap);
         self.restart_graces.shift(gap);
-        self.open_retries.shift(gap);
+        self.back_offs.shift(gap);
     }
 
     /// Forgets a group that is gone.
@@ -291,7 +291,7 @@ impl Handoffs {
         self.overdue_openings.retain(|(of, _)| *of != group);
         self.lock_delays.retain(|(of, _)| *of != group);
         self.restart_graces.retain(|(of, _)| *of != group);
-        self.open_retries.retain(|(of, _)| *of != group);
+        self.back_offs.retain(|(of, _)| *of != group);
         self.given_back.retain(|(of, _), _| *of != group);
     }
 
@@ -305,9 +305,9 @@ impl Handoffs {
         of_group(&self.restart_graces, group)
     }
 
-    /// Shards of a group that are not to be granted yet.
+    /// Shards of a group that are not to be moved yet, neither granted nor asked back.
     pub(super) fn backing_off_of(&self, group: GroupId) -> BTreeSet<ShardIndex> {
-        of_group(&self.open_retries, group)
+        of_group(&self.back_offs, group)
     }
 
     /// Openings of a group that are past their deadline.

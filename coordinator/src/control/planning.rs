@@ -16,7 +16,8 @@ const FORMATION_LINGER: Duration = Duration::from_millis(200);
 /// Longest such wait, however many workers keep coming.
 const FORMATION_MAX: Duration = Duration::from_secs(2);
 
-/// So often in a row may a move of one shard be refused before it is reported and delayed.
+/// So often may a move of one shard be refused, since its last move, before it is reported and
+/// delayed.
 const REFUSALS_MAX: u32 = 3;
 
 /// The planning of one group.
@@ -82,8 +83,8 @@ impl Planning {
         schedule.busy = pieces > 0;
     }
 
-    /// Notes that one piece of a plan was decided. With `retry_at` it was not even proposed, and the
-    /// next plan waits.
+    /// Notes that one piece of a plan was decided. With `retry_at` it was not proposed, or refused as a
+    /// whole, and the next plan waits.
     pub(super) fn decided(&mut self, group: GroupId, retry_at: Option<Moment>) {
         let schedule = self.groups.entry(group).or_default();
         schedule.not_before = schedule.not_before.max(retry_at);

@@ -175,31 +175,35 @@ fn ups(
         };
         future::ready(up)
     });
-    ups.boxed()
+    ups.filter_map(future::ready).boxed()
 }
 
-fn up(message: pb::AttachRequest) -> Result<Up, Invalid> {
-    match message.message {
-        Some(Upward::Heartbeat(message)) => {
+/// Translates a message; `None` for one of a later version, which this node cannot know.
+fn up(message: pb::AttachRequest) -> Result<Option<Up>, Invalid> {
+    let Some(message) = message.message else {
+        return Ok(None);
+    };
+    let up = match message {
+        Upward::Heartbeat(message) => {
             convert::loads(&message)?;
-            Ok(Up::Heartbeat {
+            Up::Heartbeat {
                 sequence: message.sequence,
-            })
+            }
         }
-        Some(Upward::Holding(message)) => {
+        Upward::Holding(message) => {
             let (set, tenures) = convert::holding(&message)?;
-            Ok(Up::Holding { set, tenures })
+            Up::Holding { set, tenures }
         }
-        Some(Upward::Ready(message)) => {
+        Upward::Ready(message) => {
             let (tenures, stores) = convert::ready(&message)?;
-            Ok(Up::Ready { tenures, stores })
+            Up::Ready { tenures, stores }
         }
-        Some(Upward::Released(message)) => Ok(Up::Released(convert::releases(message)?)),
-        Some(Upward::Stopping(_)) => Ok(Up::Stopping),
-        Some(Upward::Leaving(_)) => Ok(Up::Leaving),
-        Some(Upward::Register(_) | Upward::Resume(_)) => {
-            Err(Invalid::new("message", "the stream has begun already"))
+        Upward::Released(message) => Up::Released(convert::releases(message)?),
+        Upward::Stopping(_) => Up::Stopping,
+        Upward::Leaving(_) => Up::Leaving,
+        Upward::Register(_) | Upward::Resume(_) => {
+            return Err(Invalid::new("message", "the stream has begun already"));
         }
-        None => Err(Invalid::missing("message")),
-    }
+    };
+    Ok(Some(up))
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex as StdMutex;
 
 use async_trait::async_trait;
-use tenure_fence::{CheckpointStore, Fence, MemoryStore};
+use tenure_fence::{CheckpointStore, Deletion, Fence, MemoryStore, Sequence, Write};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

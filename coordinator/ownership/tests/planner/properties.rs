@@ -133,9 +133,9 @@ impl Chance {
         let sessions = world.state.sessions().map(|(id, _)| id);
         observed.disconnected = sessions.filter(|_| chosen()).collect();
         for (index, shard) in world.shards() {
+            observed.backing_off.extend(chosen().then_some(index));
             match &shard.state {
                 ShardState::Unowned(end) => {
-                    observed.backing_off.extend(chosen().then_some(index));
                     let end = end.as_ref().map(|end| end.at);
                     observed.lock_delays.extend(end.filter(|_| chosen()));
                     observed.restart_graces.extend(end.filter(|_| chosen()));

@@ -20,7 +20,8 @@ use super::Ticket;
 use crate::clock::Moment;
 use crate::metrics as names;
 
-/// Pause before something that was not proposed is tried again: the queue was full or a quorum was missing.
+/// Pause before something is tried again that was not proposed, because the queue was full or a quorum
+/// missing, or that was refused.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// A move waits [`RETRY`] for each time it was refused, and at most for so many: ten seconds.
