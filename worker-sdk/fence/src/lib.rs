@@ -51,6 +51,8 @@ mod memory;
 mod name;
 mod owner;
 mod parse;
+#[cfg(any(feature = "etcd", feature = "object-store", feature = "rocksdb"))]
+mod record;
 mod resource;
 mod sequence;
 mod store;

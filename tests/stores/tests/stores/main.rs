@@ -1,0 +1,1 @@
+//! Every store adapter against the real server.
