@@ -1,1 +1,3 @@
 //! Every store adapter against the real server.
+
+mod servers;

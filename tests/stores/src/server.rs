@@ -1,0 +1,322 @@
+//! A server that a test starts, kills and starts again.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cluster_tests::failure::Failure;
+use cluster_tests::process::{self, Process};
+use cluster_tests::wait;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::site::Site;
+
+/// How long a server may take until it answers: also one that recovers, on a machine that is busy
+/// with other tests.
+const READY_TIME: Duration = Duration::from_secs(120);
+
+/// How long one question may take. A server that is starting may accept a connection and say nothing.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// How long the kernel may take to carry out signals that cannot be refused.
+const SIGNAL_TIME: Duration = Duration::from_secs(20);
+
+/// What makes one kind of server different from others.
+#[async_trait]
+pub trait Program: Send + Sync {
+    /// What the server is called in failures.
+    fn name(&self) -> String;
+
+    /// The account it runs as when the tests are run by root, which some servers refuse to run as.
+    fn account(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Lays out the folder. Called once, before the first start.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be laid out.
+    async fn prepare(&self, site: &Site) -> Result<(), Failure> {
+        let _ = site;
+        Ok(())
+    }
+
+    /// Returns the command that runs the server, in the foreground.
+    ///
+    /// # Errors
+    ///
+    /// When the program is not installed.
+    fn command(&self, site: &Site) -> Result<Command, Failure>;
+
+    /// Asks the server for something that it answers only when it is ready. `Err` says what is missing.
+    async fn answers(&self) -> Result<(), String>;
+}
+
+/// A server in a folder of its own. It is killed when this is dropped, also when a test panics.
+#[derive(Debug)]
+pub struct Server<P> {
+    // Before the folder, so that nobody writes there any more when it is removed.
+    running: Running,
+    program: P,
+    site: Site,
+    _folder: TempDir,
+}
+
+/// The processes of a server.
+#[derive(Debug)]
+struct Running {
+    name: String,
+    root: Option<Process>,
+    folder: PathBuf,
+    log: PathBuf,
+}
+
+impl<P: Program> Server<P> {
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Errors
+    ///
+    /// With the end of its log, when it does not.
+    pub async fn start(program: P) -> Result<Self, Failure> {
+        let mut server = Self::prepared(program).await?;
+        server.restart().await?;
+        Ok(server)
+    }
+
+    /// Lays out a server that is not running yet.
+    pub(crate) async fn prepared(program: P) -> Result<Self, Failure> {
+        let name = program.name();
+        // Its path as the kernel shows it: processes are found by it.
+        let folder = tempfile::Builder::new()
+            .prefix("tenure-store-")
+            .tempdir_in(fs::canonicalize(std::env::temp_dir())?)?;
+        let log = folder.path().join("log");
+        let site = Site::new(folder.path(), log.clone(), program.account())?;
+        let preparing = program.prepare(&site).await;
+        preparing.map_err(|failure| failure.during(format!("preparing {name}")))?;
+        Ok(Self {
+            running: Running {
+                name,
+                root: None,
+                folder: folder.path().to_owned(),
+                log,
+            },
+            program,
+            site,
+            _folder: folder,
+        })
+    }
+
+    /// Returns what is special about this server: its addresses, for instance.
+    pub fn program(&self) -> &P {
+        &self.program
+    }
+
+    /// Returns the folder that holds everything of this server.
+    pub fn folder(&self) -> &Path {
+        self.site.folder()
+    }
+
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Kills every process of the server with SIGKILL and waits until all are gone.
+    ///
+    /// # Errors
+    ///
+    /// When one does not end.
+    pub async fn kill(&mut self) -> Result<(), Failure> {
+        self.running.kill().await
+    }
+
+    /// Starts the server again, in the same folder and on the same ports, and waits until it answers.
+    /// Kills it first if it runs.
+    ///
+    /// # Errors
+    ///
+    /// With the end of its log, when it does not answer.
+    pub async fn restart(&mut self) -> Result<(), Failure> {
+        self.spawn().await?;
+        self.ready().await
+    }
+
+    /// Kills the server and starts it again at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`kill`](Self::kill) and [`restart`](Self::restart).
+    pub async fn crash(&mut self) -> Result<(), Failure> {
+        self.kill().await?;
+        self.restart().await
+    }
+
+    /// Stops every process of the server with SIGSTOP: connections stay, nothing is answered.
+    ///
+    /// # Errors
+    ///
+    /// When a signal cannot be sent.
+    pub fn freeze(&self) -> Result<(), Failure> {
+        self.running.signal_all(Signal::STOP)?;
+        Ok(())
+    }
+
+    /// Wakes a frozen server.
+    ///
+    /// # Errors
+    ///
+    /// When a signal cannot be sent.
+    pub fn thaw(&self) -> Result<(), Failure> {
+        self.running.signal_all(Signal::CONT)?;
+        Ok(())
+    }
+
+    pub(crate) async fn spawn(&mut self) -> Result<(), Failure> {
+        self.running.kill().await?;
+        let mut command = self.program.command(&self.site)?;
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.running.log)?;
+        // A group of its own: what it starts is killed with it, and nothing else.
+        command.process_group(0).stdout(log);
+        let root = Process::spawn(&self.running.name, command, &self.running.log)?;
+        self.running.root = Some(root);
+        Ok(())
+    }
+
+    pub(crate) async fn ready(&mut self) -> Result<(), Failure> {
+        let (program, running) = (&self.program, &mut self.running);
+        let what = format!("{} to answer", running.name);
+        let ready = wait::until(&what, READY_TIME, async || {
+            if let Some(status) = running.ended().map_err(|failure| failure.to_string())? {
+                return Ok(Err(status));
+            }
+            match tokio::time::timeout(ANSWER_TIME, program.answers()).await {
+                Ok(answer) => answer.map(Ok),
+                Err(_) => Err(format!("no answer within {ANSWER_TIME:?}")),
+            }
+        })
+        .await;
+        let log = || process::log_tail(&self.running.name, &self.running.log);
+        match ready {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(status)) => Err(Failure::new(format!(
+                "{} has ended while it was starting (code {:?}, signal {:?})\n{}",
+                self.running.name,
+                status.code(),
+                status.signal(),
+                log()
+            ))),
+            Err(failure) => Err(Failure::new(format!("{failure}\n{}", log()))),
+        }
+    }
+}
+
+impl Running {
+    fn ended(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        match &mut self.root {
+            Some(root) => root.ended(),
+            None => Ok(None),
+        }
+    }
+
+    async fn kill(&mut self) -> Result<(), Failure> {
+        let Some(mut root) = self.root.take() else {
+            return Ok(());
+        };
+        let group = i32::try_from(root.pid())?;
+        let what = format!("{} to be gone after SIGKILL", self.name);
+        // Again and again: one that forks may have done so just before it died.
+        wait::until(&what, SIGNAL_TIME, async || {
+            match signal_members(group, &self.folder, Signal::KILL) {
+                Ok(0) => Ok(()),
+                Ok(left) => Err(format!("{left} of its processes are left")),
+                Err(error) => Err(error.to_string()),
+            }
+        })
+        .await?;
+        root.exited(SIGNAL_TIME).await?;
+        Ok(())
+    }
+
+    fn signal_all(&self, signal: Signal) -> Result<usize, Failure> {
+        let Some(root) = &self.root else {
+            return Err(Failure::new(format!("{} is not running", self.name)));
+        };
+        Ok(signal_members(
+            i32::try_from(root.pid())?,
+            &self.folder,
+            signal,
+        )?)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", process::log_tail(&self.name, &self.log));
+        }
+        // Twice, for one that was being forked. That they are gone cannot be waited for here; the
+        // first process is killed and reaped by its own drop.
+        for _ in 0..2 {
+            if let Err(failure) = self
+                .root
+                .as_ref()
+                .map_or(Ok(0), |_| self.signal_all(Signal::KILL))
+            {
+                eprintln!("killing {}: {failure}", self.name);
+            }
+        }
+    }
+}
+
+/// Sends a signal to every process that belongs to a server, and returns to how many.
+///
+/// Those of its process group, and those that work in its folder: PostgreSQL gives each of its
+/// processes a group of its own.
+fn signal_members(group: i32, folder: &Path, signal: Signal) -> io::Result<usize> {
+    let mut members = 0;
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        // A process that is gone meanwhile is no member.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        // The name before it may hold anything, also parentheses. Then: state, parent, group.
+        let mut fields = stat
+            .rsplit_once(')')
+            .map_or("", |(_, rest)| rest)
+            .split_whitespace();
+        let is_dead = matches!(fields.next(), Some("Z" | "X") | None);
+        let in_group = fields.nth(1).and_then(|field| field.parse().ok()) == Some(group);
+        let in_folder =
+            || fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder));
+        if is_dead || !(in_group || in_folder()) {
+            continue;
+        }
+        if let Some(pid) = Pid::from_raw(pid) {
+            match rustix::process::kill_process(pid, signal) {
+                Ok(()) => members += 1,
+                Err(Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(members)
+}
