@@ -5,16 +5,20 @@ SHELL := /bin/bash
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench setup build
+.PHONY: help demo test test-stores check bench setup build
 
 help: ## Say what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: build ## Count words on three coordinators and four workers while they are killed (DEMO_INPUT=DIR: your files)
 	@$(TARGET_DIR)/debug/demo
 
 test: build ## Run all tests: units, properties, clusters of real processes, examples in the documentation
 	@.ci/cargo test
+
+test-stores: setup ## Test every store adapter against the real server, which is installed if it is missing
+	@.ci/setup-stores
+	@.ci/cargo test --test stores
 
 check: ## Run everything that a change must pass; changes no file
 	@.ci/run

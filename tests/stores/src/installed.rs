@@ -42,7 +42,8 @@ pub fn node(name: &str) -> Result<PathBuf, Failure> {
     file(&format!("node/node_modules/.bin/{name}"))
 }
 
-/// Returns the path of a program that Debian packages: from `PATH`, or where daemons are.
+/// Returns the path of a program that Debian packages: from `PATH`, from where daemons are, or from
+/// where `.ci/setup-stores` has unpacked it.
 ///
 /// # Errors
 ///
@@ -52,6 +53,7 @@ pub fn debian(name: &str) -> Result<PathBuf, Failure> {
     env::split_paths(&path)
         // Not in the PATH of everybody.
         .chain(["/usr/local/sbin", "/usr/sbin", "/usr/bin"].map(PathBuf::from))
+        .chain(folder().map(|folder| folder.join("bin")))
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
         .ok_or_else(|| missing(name))

@@ -67,7 +67,7 @@ impl Program for Mariadb {
     }
 
     fn account(&self) -> Option<&'static str> {
-        Some("mysql")
+        Some("nobody")
     }
 
     async fn prepare(&self, site: &Site) -> Result<(), Failure> {

@@ -66,7 +66,7 @@ impl Program for Postgres {
     }
 
     fn account(&self) -> Option<&'static str> {
-        Some("postgres")
+        Some("nobody")
     }
 
     async fn prepare(&self, site: &Site) -> Result<(), Failure> {

@@ -18,7 +18,8 @@ const RUN_TIME: Duration = Duration::from_secs(180);
 pub struct Site {
     folder: PathBuf,
     log: PathBuf,
-    account: Option<&'static str>,
+    /// The numbers of another user and group than those of the tests.
+    account: Option<(u32, u32)>,
 }
 
 impl Site {
@@ -29,8 +30,8 @@ impl Site {
         account: Option<&'static str>,
     ) -> Result<Self, Failure> {
         let account = account.filter(|_| rustix::process::geteuid().is_root());
-        if let Some(name) = account {
-            let (user, group) = ids(name)?;
+        let account = account.map(numbers).transpose()?;
+        if let Some((user, group)) = account {
             chown(folder, Some(user), Some(group))?;
         }
         Ok(Self {
@@ -52,11 +53,11 @@ impl Site {
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("setpriv");
         command.arg("--pdeathsig=KILL");
-        if let Some(name) = self.account {
+        if let Some((user, group)) = self.account {
             command.args([
-                format!("--reuid={name}"),
-                format!("--regid={name}"),
-                "--init-groups".to_owned(),
+                format!("--reuid={user}"),
+                format!("--regid={group}"),
+                "--clear-groups".to_owned(),
             ]);
         }
         command.arg("--").arg(program);
@@ -99,7 +100,7 @@ impl Site {
 }
 
 /// Returns the numbers of an account and its group.
-fn ids(name: &str) -> Result<(u32, u32), Failure> {
+fn numbers(name: &str) -> Result<(u32, u32), Failure> {
     let accounts = fs::read_to_string("/etc/passwd")?;
     accounts
         .lines()
@@ -111,5 +112,5 @@ fn ids(name: &str) -> Result<(u32, u32), Failure> {
             let _password = number();
             Some((number()?, number()?))
         })
-        .ok_or_else(|| Failure::new(format!("there is no account {name}: run .ci/setup-stores")))
+        .ok_or_else(|| Failure::new(format!("there is no account {name}")))
 }

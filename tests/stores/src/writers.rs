@@ -179,7 +179,9 @@ impl Lane {
         self.replaced
             .require(seal(&store, &self.replaced.token).await?.as_ref())?;
         while self.replaced.acknowledged.is_none() {
-            self.replaced.present(&store).await?;
+            if self.replaced.present(&store).await? == Answer::Fenced {
+                return Err(self.replaced.fenced_although_owner());
+            }
         }
         self.replaced
             .require(seal(&store, &self.owner.token).await?.as_ref())?;
@@ -216,10 +218,7 @@ impl Lane {
             Answer::Unknown | Answer::Unavailable => {}
         }
         match answer {
-            Answer::Fenced => Err(Failure::new(format!(
-                "the owner {} was fenced",
-                self.owner.token
-            ))),
+            Answer::Fenced => Err(self.owner.fenced_although_owner()),
             answer => Ok(answer == Answer::Acknowledged),
         }
     }
@@ -390,6 +389,10 @@ impl Tenure {
         Ok(())
     }
 
+    fn fenced_although_owner(&self) -> Failure {
+        Failure::new(format!("the owner {} was fenced", self.token))
+    }
+
     fn accepted_although_replaced(&self) -> Failure {
         Failure::new(format!(
             "a write of {}, which was replaced, was accepted",
@@ -411,5 +414,187 @@ async fn seal(
                 return Err(Failure::from(error).during(format!("the seal of {token} was refused")));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use tenure_fence::{MemoryStore, Resource};
+
+    use super::*;
+
+    /// What is wrong with a store.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Fault {
+        Nothing,
+        /// Acknowledges writes that it does not keep.
+        LosesWrites,
+        /// Says of writes that have happened that they have not.
+        SaysUnavailable,
+        /// Acknowledges the writes of replaced owners.
+        AcceptsStale,
+        /// Refuses writes of the owner.
+        FencesOwners,
+    }
+
+    /// A store in memory with a server that can be down, which leaves outcomes open.
+    struct Faulty {
+        memory: MemoryStore,
+        fault: Fault,
+        is_down: AtomicBool,
+        failed: AtomicU64,
+    }
+
+    impl Faulty {
+        fn new(fault: Fault) -> Arc<Self> {
+            Arc::new(Self {
+                memory: MemoryStore::new(),
+                fault,
+                is_down: AtomicBool::new(false),
+                failed: AtomicU64::new(0),
+            })
+        }
+
+        /// Fails, while the server is down, in one of the ways in which a call can fail.
+        fn fails(&self) -> Option<Fails> {
+            if !self.is_down.load(Ordering::SeqCst) {
+                return None;
+            }
+            self.failed.fetch_add(1, Ordering::SeqCst);
+            let failures = [Fails::BeforeIt, Fails::UnknownBeforeIt, Fails::AfterIt];
+            failures.get(rand::rng().random_range(0..3)).copied()
+        }
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Fails {
+        BeforeIt,
+        UnknownBeforeIt,
+        AfterIt,
+    }
+
+    fn unavailable() -> CheckpointError {
+        let source = "no connection".into();
+        CheckpointError::Unavailable { source }
+    }
+
+    fn unknown() -> CheckpointError {
+        let source = "no answer".into();
+        CheckpointError::OutcomeUnknown { source }
+    }
+
+    #[async_trait]
+    impl CheckpointStore for Faulty {
+        async fn seal(&self, token: &FencingToken) -> Result<Option<Checkpoint>, CheckpointError> {
+            tokio::task::yield_now().await;
+            match self.fails() {
+                Some(Fails::BeforeIt) => Err(unavailable()),
+                Some(Fails::UnknownBeforeIt) => Err(unknown()),
+                Some(Fails::AfterIt) => self.memory.seal(token).await.and(Err(unknown())),
+                None => self.memory.seal(token).await,
+            }
+        }
+
+        async fn write(&self, token: &FencingToken, write: Write) -> Result<(), CheckpointError> {
+            tokio::task::yield_now().await;
+            let fails = self.fails();
+            match fails {
+                Some(Fails::BeforeIt) => return Err(unavailable()),
+                Some(Fails::UnknownBeforeIt) => return Err(unknown()),
+                Some(Fails::AfterIt) | None => {}
+            }
+            if self.fault == Fault::LosesWrites && rand::rng().random() {
+                return Ok(());
+            }
+            let presented = token.epoch;
+            let answer = self.memory.write(token, write).await;
+            match (self.fault, answer) {
+                (_, Ok(())) if fails.is_none() => match self.fault {
+                    Fault::FencesOwners if rand::rng().random_ratio(1, 50) => {
+                        Err(CheckpointError::Fenced {
+                            resource: token.resource.clone(),
+                            presented,
+                            current: presented.next().unwrap(),
+                        })
+                    }
+                    _ => Ok(()),
+                },
+                (Fault::SaysUnavailable, Ok(())) => Err(unavailable()),
+                (_, Ok(())) => Err(unknown()),
+                (Fault::AcceptsStale, Err(_)) => Ok(()),
+                (_, refused) => refused,
+            }
+        }
+
+        async fn read(&self, resource: &Resource) -> Result<Option<Checkpoint>, CheckpointError> {
+            self.memory.read(resource).await
+        }
+
+        async fn delete(&self, token: &FencingToken) -> Result<(), CheckpointError> {
+            self.memory.delete(token).await
+        }
+
+        async fn probe(&self) -> Result<(), CheckpointError> {
+            Ok(())
+        }
+
+        fn max_value_bytes(&self) -> usize {
+            self.memory.max_value_bytes()
+        }
+    }
+
+    async fn play(fault: Fault) -> Result<Count, Failure> {
+        let store = Faulty::new(fault);
+        let server = Arc::clone(&store);
+        survive_a_crash(store, async move || {
+            server.is_down.store(true, Ordering::SeqCst);
+            wait::until("calls to fail", TIME, async || {
+                match server.failed.load(Ordering::SeqCst) {
+                    enough if enough >= 5 * WRITERS as u64 => Ok(()),
+                    few => Err(format!("{few} have failed")),
+                }
+            })
+            .await?;
+            server.is_down.store(false, Ordering::SeqCst);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn is_caught(fault: Fault, expected: &str) {
+        let failure = play(fault).await.unwrap_err().to_string();
+        assert!(failure.contains(expected), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn a_right_store_survives_a_crash() {
+        let count = play(Fault::Nothing).await.unwrap();
+        assert_eq!(count.handed_over, WRITERS as u64 / 2);
+        assert!(count.acknowledged >= 2 * WRITES * WRITERS as u64);
+        assert!(count.unknown > 0 && count.unavailable > 0 && count.fenced > 0);
+    }
+
+    #[tokio::test]
+    async fn a_store_that_loses_what_it_acknowledged_is_caught() {
+        is_caught(Fault::LosesWrites, "an acknowledged write is lost").await;
+    }
+
+    #[tokio::test]
+    async fn a_store_that_says_unavailable_of_what_happened_is_caught() {
+        // Found by the next write at the same sequence, or by the seal of the next owner.
+        let failure = play(Fault::SaysUnavailable).await.unwrap_err().to_string();
+        let expected = ["is used, the latest is", "said not to have happened"];
+        assert!(expected.iter().any(|e| failure.contains(e)), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_accepts_a_replaced_owner_is_caught() {
+        is_caught(Fault::AcceptsStale, "which was replaced, was accepted").await;
+    }
+
+    #[tokio::test]
+    async fn a_store_that_fences_an_owner_is_caught() {
+        is_caught(Fault::FencesOwners, "was fenced").await;
     }
 }
