@@ -420,7 +420,7 @@ async fn seal(
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
-    use tenure_fence::{MemoryStore, Resource};
+    use tenure_fence::{Deletion, MemoryStore, Resource};
 
     use super::*;
 
@@ -531,8 +531,12 @@ mod tests {
             self.memory.read(resource).await
         }
 
-        async fn delete(&self, token: &FencingToken) -> Result<(), CheckpointError> {
-            self.memory.delete(token).await
+        async fn delete(
+            &self,
+            token: &FencingToken,
+            deletion: Deletion,
+        ) -> Result<(), CheckpointError> {
+            self.memory.delete(token, deletion).await
         }
 
         async fn probe(&self) -> Result<(), CheckpointError> {
