@@ -53,10 +53,13 @@
 
 mod concurrency;
 mod deletion;
+mod disturbed;
 mod durability;
 mod fencing;
 mod grants;
 mod harness;
+mod history;
+mod linearity;
 mod random;
 mod rule;
 mod sealing;
@@ -65,13 +68,14 @@ mod stage;
 mod values;
 
 pub use concurrency::RaceCount;
+pub use disturbed::{Disturbances, DisturbedStore};
 pub use grants::LocalGrants;
 pub use harness::{Harness, Holder};
 
 use stage::Stage;
 
 /// How many resources one run asks a harness for, at most.
-pub const RESOURCES_MAX: usize = 128;
+pub const RESOURCES_MAX: usize = 256;
 
 /// How a run of the kit is set up.
 #[derive(Clone, Debug)]
@@ -133,6 +137,7 @@ pub async fn run(harness: &mut dyn Harness, options: Options) -> Report {
     values::cases(&mut stage).await;
     durability::cases(&mut stage).await;
     let race = concurrency::cases(&mut stage, options.race_rounds).await;
+    linearity::cases(&mut stage).await;
 
     let (cases, left_out) = stage.into_cases();
     Report {

@@ -32,8 +32,14 @@ pub(super) async fn cases(stage: &mut Stage<'_>, race_rounds: u32) -> RaceCount 
     higher_of_two_racing_writes_stays(stage).await;
     seals_that_race_leave_the_highest_epoch(stage).await;
     two_owners_that_write_at_once_leave_only_the_new_ones(stage).await;
-    seal_and_write_that_race_have_two_outcomes(stage, race_rounds).await
+    stage.paused(PAUSES_MAX);
+    let race = seal_and_write_that_race_have_two_outcomes(stage, race_rounds).await;
+    stage.not_paused();
+    race
 }
+
+/// How often a call of the race is stopped, at most, at each point at which it waits.
+const PAUSES_MAX: u64 = 3;
 
 /// How often the smaller races are run. Each is a handful of calls.
 const SMALL_RACES: u64 = 30;
@@ -349,7 +355,7 @@ async fn pause(times: u64) {
 }
 
 /// Waits for a task of the kit, and passes its panic on.
-async fn joined<T>(task: JoinHandle<T>) -> T {
+pub(super) async fn joined<T>(task: JoinHandle<T>) -> T {
     match task.await {
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {

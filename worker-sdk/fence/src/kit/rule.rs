@@ -109,6 +109,11 @@ pub(super) const DURABLE: Rule = Rule {
     from: "architecture §5 rules 1 and 5",
 };
 
+pub(super) const LINEAR: Rule = Rule {
+    says: "calls that overlap have the answers of calls made one after the other",
+    from: "architecture §5 rule 2 (linearizability: Herlihy and Wing, TOPLAS 1990)",
+};
+
 pub(super) const PROBE: Rule = Rule {
     says: "a store that can fence passes its own probe",
     from: "architecture §5 rule 4",

@@ -13,6 +13,7 @@ use crate::store::CheckpointStore;
 use crate::token::FencingToken;
 
 use super::RESOURCES_MAX;
+use super::disturbed::{Disturbances, DisturbedStore};
 use super::harness::{Harness, Holder};
 use super::random::Random;
 use super::rule::{self, Rule};
@@ -135,6 +136,21 @@ impl<'h> Stage<'h> {
             );
         }
         Some(other)
+    }
+
+    /// Stops every call from here on for a while at each point at which it waits.
+    pub(super) fn paused(&mut self, pauses_max: u64) {
+        let disturbances = Disturbances {
+            pauses_max,
+            ..Disturbances::default()
+        };
+        let (store, seed) = (Arc::clone(&self.store), self.random.number());
+        self.store = Arc::new(DisturbedStore::new(store, disturbances, seed));
+    }
+
+    /// Ends [`paused`](Self::paused).
+    pub(super) fn not_paused(&mut self) {
+        self.store = self.harness.store();
     }
 
     pub(super) async fn reopen(&mut self) {
