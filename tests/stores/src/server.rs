@@ -5,12 +5,11 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use cluster_tests::failure::Failure;
 use cluster_tests::process::{self, Process};
-use cluster_tests::wait;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
@@ -24,6 +23,9 @@ const READY_TIME: Duration = Duration::from_secs(120);
 
 /// How long one question may take. A server that is starting may accept a connection and say nothing.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// How often a condition is looked at.
+const INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long the kernel may take to carry out signals that cannot be refused.
 const SIGNAL_TIME: Duration = Duration::from_secs(20);
@@ -194,29 +196,38 @@ impl<P: Program> Server<P> {
     }
 
     pub(crate) async fn ready(&mut self) -> Result<(), Failure> {
-        let (program, running) = (&self.program, &mut self.running);
-        let what = format!("{} to answer", running.name);
-        let ready = wait::until(&what, READY_TIME, async || {
-            if let Some(status) = running.ended().map_err(|failure| failure.to_string())? {
-                return Ok(Err(status));
-            }
-            match tokio::time::timeout(ANSWER_TIME, program.answers()).await {
-                Ok(answer) => answer.map(Ok),
-                Err(_) => Err(format!("no answer within {ANSWER_TIME:?}")),
-            }
-        })
-        .await;
+        let ready = self.answered().await;
         let log = || process::log_tail(&self.running.name, &self.running.log);
-        match ready {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(status)) => Err(Failure::new(format!(
-                "{} has ended while it was starting (code {:?}, signal {:?})\n{}",
-                self.running.name,
-                status.code(),
-                status.signal(),
-                log()
-            ))),
-            Err(failure) => Err(Failure::new(format!("{failure}\n{}", log()))),
+        ready.map_err(|failure| Failure::new(format!("{failure}\n{}", log())))
+    }
+
+    /// Waits until the server answers.
+    // A loop of its own, as in `kill`: a harness is Send, and what `wait::until` makes of a borrowing
+    // closure is not.
+    async fn answered(&mut self) -> Result<(), Failure> {
+        let begin = Instant::now();
+        let mut ticks = tokio::time::interval(INTERVAL);
+        loop {
+            ticks.tick().await;
+            if let Some(status) = self.running.ended()? {
+                return Err(Failure::new(format!(
+                    "{} has ended while it was starting (code {:?}, signal {:?})",
+                    self.running.name,
+                    status.code(),
+                    status.signal()
+                )));
+            }
+            let missing = match tokio::time::timeout(ANSWER_TIME, self.program.answers()).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(missing)) => missing,
+                Err(_) => format!("no answer within {ANSWER_TIME:?}"),
+            };
+            if begin.elapsed() >= READY_TIME {
+                return Err(Failure::new(format!(
+                    "{} does not answer within {READY_TIME:?}; at last {missing}",
+                    self.running.name
+                )));
+            }
         }
     }
 }
@@ -234,16 +245,22 @@ impl Running {
             return Ok(());
         };
         let group = i32::try_from(root.pid())?;
-        let what = format!("{} to be gone after SIGKILL", self.name);
+        let begin = Instant::now();
+        let mut ticks = tokio::time::interval(INTERVAL);
         // Again and again: one that forks may have done so just before it died.
-        wait::until(&what, SIGNAL_TIME, async || {
-            match signal_members(group, &self.folder, Signal::KILL) {
-                Ok(0) => Ok(()),
-                Ok(left) => Err(format!("{left} of its processes are left")),
-                Err(error) => Err(error.to_string()),
+        loop {
+            ticks.tick().await;
+            let left = signal_members(group, &self.folder, Signal::KILL)?;
+            if left == 0 {
+                break;
             }
-        })
-        .await?;
+            if begin.elapsed() >= SIGNAL_TIME {
+                return Err(Failure::new(format!(
+                    "{left} processes of {} are left {SIGNAL_TIME:?} after SIGKILL",
+                    self.name
+                )));
+            }
+        }
         root.exited(SIGNAL_TIME).await?;
         Ok(())
     }
