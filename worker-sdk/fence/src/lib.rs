@@ -31,6 +31,7 @@
 //!   functions or is checked against them; there is no second place where admission is decided.
 //! * The contract: [`CheckpointStore`], and [`CheckpointError`], whose variants say what to do next.
 //! * Feature `memory`: a store in memory, for tests and demonstrations.
+//! * Feature `dynamodb`: a store in Amazon DynamoDB.
 //! * Feature `kit`: the conformance kit that every adapter runs.
 //!
 //! # Invariants
@@ -42,6 +43,8 @@
 
 mod admission;
 mod checkpoint;
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
 mod epoch;
 mod error;
 #[cfg(feature = "kit")]
@@ -62,6 +65,8 @@ pub use admission::{
     Fence, Refusal, SealAdmission, SequenceAdmission, admit_seal, admit_sequence, admit_write,
 };
 pub use checkpoint::{Checkpoint, Deletion, Write};
+#[cfg(feature = "dynamodb")]
+pub use dynamodb::{DynamodbOptions, DynamodbStore};
 pub use epoch::{Epoch, EpochOutOfRange};
 pub use error::{CheckpointError, StoreError};
 #[cfg(feature = "memory")]

@@ -1,3 +1,10 @@
 //! Every store adapter against the real server.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test says what is wrong by panicking"
+)]
+
+mod dynamodb;
 mod servers;

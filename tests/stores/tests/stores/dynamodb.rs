@@ -1,0 +1,400 @@
+//! The store in DynamoDB, against dynalite and moto.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cluster_tests::failure::Failure;
+use cluster_tests::wait;
+use store_tests::dynalite::Dynalite;
+use store_tests::moto::Moto;
+use store_tests::server::Server;
+use store_tests::writers;
+use tenure_fence::dynamodb::MAX_VALUE_BYTES;
+use tenure_fence::dynamodb::aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use tenure_fence::dynamodb::aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType,
+    ScalarAttributeType, TimeToLiveSpecification,
+};
+use tenure_fence::dynamodb::aws_sdk_dynamodb::{Client, Config};
+use tenure_fence::kit::{self, Harness, Holder, LocalGrants, Options};
+use tenure_fence::{
+    CheckpointError, CheckpointStore, DynamodbOptions, DynamodbStore, FencingToken, Resource,
+    Sequence, Write, WriteId,
+};
+
+fn config(endpoint: &str) -> Config {
+    Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("eu-central-1"))
+        .credentials_provider(Credentials::new("tenure", "tenure", None, None, "tests"))
+        .endpoint_url(endpoint)
+        .build()
+}
+
+async fn open(endpoint: &str) -> Result<DynamodbStore, CheckpointError> {
+    DynamodbStore::open(config(endpoint), DynamodbOptions::new("tenure")).await
+}
+
+/// A client beside the store, as an operator has one, and the table `tenure`.
+async fn client(endpoint: &str) -> Result<Client, Failure> {
+    Ok(open(endpoint).await?.client().clone())
+}
+
+fn write(sequence: u64, id: u128, data: &'static str) -> Write {
+    Write {
+        sequence: Sequence::new(sequence).unwrap(),
+        write_id: WriteId::new(id),
+        data: data.into(),
+    }
+}
+
+fn grants() -> (LocalGrants, FencingToken) {
+    let mut grants = LocalGrants::new();
+    let resource = grants.fresh_resource();
+    let token = grants.next_tenure(&resource, Holder::New);
+    (grants, token)
+}
+
+/// Opens the store again each time; kills its server too, if it keeps what it stores.
+struct Reopened {
+    store: Arc<dyn CheckpointStore>,
+    grants: LocalGrants,
+    dynalite: Option<Server<Dynalite>>,
+}
+
+impl Reopened {
+    fn new(store: DynamodbStore, dynalite: Option<Server<Dynalite>>) -> Self {
+        Self {
+            store: Arc::new(store),
+            grants: LocalGrants::new(),
+            dynalite,
+        }
+    }
+}
+
+#[async_trait]
+impl Harness for Reopened {
+    fn store(&self) -> Arc<dyn CheckpointStore> {
+        Arc::clone(&self.store)
+    }
+
+    async fn fresh_resource(&mut self) -> Resource {
+        self.grants.fresh_resource()
+    }
+
+    async fn next_tenure(&mut self, resource: &Resource, holder: Holder) -> FencingToken {
+        self.grants.next_tenure(resource, holder)
+    }
+
+    async fn conflicting(&mut self, token: &FencingToken) -> Option<FencingToken> {
+        Some(self.grants.conflicting(token))
+    }
+
+    async fn reopen(&mut self) {
+        if let Some(server) = &mut self.dynalite {
+            server.crash().await.unwrap();
+            self.store = Arc::new(open(&server.endpoint()).await.unwrap());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_keeps_the_contract_also_when_its_server_is_killed() -> Result<(), Failure> {
+    let server = Dynalite::start().await?;
+    let store = open(&server.endpoint()).await?;
+    let mut harness = Reopened::new(store, Some(server));
+    kit::run(&mut harness, Options::default()).await;
+    Ok(())
+}
+
+/// moto tells with a refusal what the item was, as DynamoDB does; dynalite does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_keeps_the_contract_where_refusals_show_the_item() -> Result<(), Failure> {
+    let server = Moto::start().await?;
+    let options = DynamodbOptions {
+        // moto measures an item in base64.
+        max_value_bytes: 256 * 1024,
+        ..DynamodbOptions::new("tenure")
+    };
+    let store = DynamodbStore::open(config(&server.endpoint()), options).await?;
+    kit::run(&mut Reopened::new(store, None), Options::default()).await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_checks_and_writes_in_two_steps_is_refused_or_caught() -> Result<(), Failure>
+{
+    let server = Moto::start_threaded().await?;
+    let store = match open(&server.endpoint()).await {
+        // Found by the probe, which lets requests compete.
+        Err(CheckpointError::Unsupported { .. }) => return Ok(()),
+        opened => opened?,
+    };
+    let run =
+        tokio::spawn(
+            async move { kit::run(&mut Reopened::new(store, None), Options::default()).await },
+        );
+    let caught = run.await.unwrap_err().into_panic();
+    let message = caught.downcast_ref::<String>().unwrap();
+    assert!(message.contains("breaks the contract"), "{message}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_writers_survive_the_kill_of_the_server() -> Result<(), Failure> {
+    let mut server = Dynalite::start().await?;
+    let store = Arc::new(open(&server.endpoint()).await?);
+    let (beside, token) = (Arc::clone(&store), grants().1);
+    writers::survive_a_crash(store, async || {
+        server.kill().await?;
+        // It starts so quickly that the repetitions of every writer might bridge the gap.
+        for _ in 0..3 {
+            let read = beside.read(&token.resource).await;
+            assert!(
+                matches!(read, Err(CheckpointError::Unavailable { .. })),
+                "{read:?}"
+            );
+        }
+        server.restart().await
+    })
+    .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_write_that_arrives_after_it_was_given_up_happens_once_or_not_at_all()
+-> Result<(), Failure> {
+    let server = Dynalite::start().await?;
+    let options = DynamodbOptions {
+        deadline: Duration::from_secs(2),
+        ..DynamodbOptions::new("tenure")
+    };
+    let store = DynamodbStore::open(config(&server.endpoint()), options).await?;
+    let (mut grants, token) = grants();
+    store.seal(&token).await?;
+    store.write(&token, write(1, 1, "first")).await?;
+
+    server.freeze()?;
+    let given_up = store.write(&token, write(2, 2, "given up")).await;
+    assert!(
+        matches!(given_up, Err(CheckpointError::OutcomeUnknown { .. })),
+        "{given_up:?}"
+    );
+    let read = store.read(&token.resource).await;
+    assert!(
+        matches!(read, Err(CheckpointError::Unavailable { .. })),
+        "{read:?}"
+    );
+    server.thaw()?;
+
+    // The server has the first attempt still before it; the repetition succeeds whichever comes first.
+    store.write(&token, write(2, 2, "given up")).await?;
+    let reused = store.write(&token, write(2, 3, "other")).await;
+    assert!(
+        matches!(reused, Err(CheckpointError::SequenceReused { .. })),
+        "{reused:?}"
+    );
+    let next = grants.next_tenure(&token.resource, Holder::New);
+    let found = store.seal(&next).await?.unwrap();
+    assert_eq!(
+        (found.sequence.get(), found.data.as_ref()),
+        (2, &b"given up"[..])
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_has_done_nothing() -> Result<(), Failure> {
+    let mut server = Dynalite::start().await?;
+    let store = open(&server.endpoint()).await?;
+    let (_, token) = grants();
+    store.seal(&token).await?;
+    server.kill().await?;
+    // Until the connections that were there are known to be gone: a request on one of them may have
+    // been sent.
+    wait::until(
+        "connections to be refused",
+        Duration::from_secs(30),
+        async || match store.read(&token.resource).await {
+            Err(error) if format!("{error:?}").contains("ConnectionRefused") => Ok(()),
+            other => Err(format!("{other:?}")),
+        },
+    )
+    .await?;
+    for answer in [
+        store.seal(&token).await.map(|_| ()),
+        store.write(&token, write(1, 1, "first")).await,
+        store.read(&token.resource).await.map(|_| ()),
+        store.fence(&token.resource).await.map(|_| ()),
+        store.probe().await,
+    ] {
+        assert!(
+            matches!(answer, Err(CheckpointError::Unavailable { .. })),
+            "{answer:?}"
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn fences_are_listed_in_the_order_of_their_resources() -> Result<(), Failure> {
+    let server = Dynalite::start().await?;
+    let store = open(&server.endpoint()).await?;
+    let mut grants = LocalGrants::new();
+    let tokens: Vec<FencingToken> = (0..40)
+        .map(|_| {
+            let resource = grants.fresh_resource();
+            grants.next_tenure(&resource, Holder::New)
+        })
+        .collect();
+    for sealed in store.seal_many(&tokens).await {
+        assert_eq!(sealed?, None);
+    }
+    let mut expected: Vec<_> = tokens
+        .iter()
+        .map(|token| (token.resource.clone(), token.into()))
+        .collect();
+    expected.sort_by_key(|(resource, _)| resource.to_string());
+
+    let mut listed = Vec::new();
+    loop {
+        let after = listed.last().map(|(resource, _)| resource);
+        let page = store.list(after, 7).await?;
+        assert!(page.len() <= 7);
+        if page.is_empty() {
+            break;
+        }
+        listed.extend(page);
+    }
+    assert_eq!(listed, expected);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_largest_value_fits_beside_the_longest_name() -> Result<(), Failure> {
+    let server = Dynalite::start().await?;
+    let store = open(&server.endpoint()).await?;
+    let name = format!("lease/{}", "x".repeat(128));
+    let token: FencingToken =
+        format!("{name}@{}:{:032x}/{}", i64::MAX, u128::MAX, u64::MAX).parse()?;
+    store.seal(&token).await?;
+    let largest = Write {
+        sequence: Sequence::MAX,
+        write_id: WriteId::new(u128::MAX),
+        data: vec![0xff; MAX_VALUE_BYTES].into(),
+    };
+    store.write(&token, largest.clone()).await?;
+    assert_eq!(
+        store.read(&token.resource).await?.unwrap().data,
+        largest.data
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_item_that_cannot_be_read_is_corrupt() -> Result<(), Failure> {
+    let server = Dynalite::start().await?;
+    let store = open(&server.endpoint()).await?;
+    let (mut grants, token) = grants();
+    store.seal(&token).await?;
+    let key = AttributeValue::S(token.resource.to_string());
+    store
+        .client()
+        .update_item()
+        .table_name("tenure")
+        .key("resource", key)
+        .update_expression("SET #c = :c")
+        .expression_attribute_names("#c", "checkpoint")
+        .expression_attribute_values(":c", AttributeValue::S("by hand".to_owned()))
+        .send()
+        .await?;
+    let next = grants.next_tenure(&token.resource, Holder::New);
+    for answer in [
+        store.read(&token.resource).await.map(|_| ()),
+        store.seal(&next).await.map(|_| ()),
+    ] {
+        assert!(
+            matches!(answer, Err(CheckpointError::Corrupt { .. })),
+            "{answer:?}"
+        );
+    }
+    // The fence is up although what it guards cannot be read.
+    assert_eq!(store.fence(&token.resource).await?, Some((&next).into()));
+    let late = store.write(&token, write(1, 1, "late")).await;
+    assert!(
+        matches!(late, Err(CheckpointError::Fenced { .. })),
+        "{late:?}"
+    );
+    Ok(())
+}
+
+/// Requires that a store cannot be opened over what is there, for the reason `expected`.
+async fn is_refused(endpoint: &str, table: &str, expected: &str) {
+    let opened = DynamodbStore::open(config(endpoint), DynamodbOptions::new(table)).await;
+    match opened {
+        Err(CheckpointError::Unsupported { source }) => {
+            assert!(source.to_string().contains(expected), "{source}");
+        }
+        other => panic!("{table} was not refused: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_table_of_another_shape_or_layout_is_refused() -> Result<(), Failure> {
+    let server = Moto::start().await?;
+    let endpoint = server.endpoint();
+    let client = client(&endpoint).await?;
+    for (table, name, kind) in [
+        ("other-name", "id", ScalarAttributeType::S),
+        ("other-type", "resource", ScalarAttributeType::N),
+    ] {
+        let key = KeySchemaElement::builder()
+            .attribute_name(name)
+            .key_type(KeyType::Hash)
+            .build()?;
+        let attribute = AttributeDefinition::builder()
+            .attribute_name(name)
+            .attribute_type(kind)
+            .build()?;
+        client
+            .create_table()
+            .table_name(table)
+            .key_schema(key)
+            .attribute_definitions(attribute)
+            .billing_mode(BillingMode::PayPerRequest)
+            .send()
+            .await?;
+        is_refused(&endpoint, table, "another key").await;
+    }
+
+    client
+        .update_item()
+        .table_name("tenure")
+        .key("resource", AttributeValue::S("layout".to_owned()))
+        .update_expression("SET version = :version")
+        .expression_attribute_values(":version", AttributeValue::N("2".to_owned()))
+        .send()
+        .await?;
+    is_refused(&endpoint, "tenure", "has layout 2").await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_table_whose_items_expire_is_refused() -> Result<(), Failure> {
+    let server = Moto::start().await?;
+    let endpoint = server.endpoint();
+    let expiry = TimeToLiveSpecification::builder()
+        .enabled(true)
+        .attribute_name("expires")
+        .build()?;
+    client(&endpoint)
+        .await?
+        .update_time_to_live()
+        .table_name("tenure")
+        .time_to_live_specification(expiry)
+        .send()
+        .await?;
+    is_refused(&endpoint, "tenure", "expire").await;
+    Ok(())
+}
