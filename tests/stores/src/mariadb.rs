@@ -76,6 +76,9 @@ impl Program for Mariadb {
         command
             .arg("--no-defaults")
             .arg(format!("--datadir={}/data", site.folder().display()))
+            // In a folder that servers share, one takes away the temporary tables of another whose
+            // process has the same number in a container of its own.
+            .arg(format!("--tmpdir={}", site.folder().display()))
             .arg("--auth-root-authentication-method=normal")
             .arg("--skip-test-db");
         site.run("mariadb-install-db", command).await
