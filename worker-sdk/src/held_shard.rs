@@ -613,6 +613,13 @@ impl HeldShard {
     }
 }
 
+/// So that a shard can be presented to whatever takes a token, such as the transaction of a SQL store.
+impl AsRef<FencingToken> for HeldShard {
+    fn as_ref(&self) -> &FencingToken {
+        self.token()
+    }
+}
+
 impl fmt::Debug for HeldShard {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter

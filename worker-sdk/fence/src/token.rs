@@ -41,6 +41,13 @@ impl fmt::Display for FencingToken {
     }
 }
 
+/// So that what takes a token also takes what holds one.
+impl AsRef<FencingToken> for FencingToken {
+    fn as_ref(&self) -> &FencingToken {
+        self
+    }
+}
+
 impl FromStr for FencingToken {
     type Err = ParseError;
 
