@@ -32,6 +32,8 @@
 //! * The contract: [`CheckpointStore`], and [`CheckpointError`], whose variants say what to do next.
 //! * Feature `memory`: a store in memory, for tests and demonstrations.
 //! * Feature `dynamodb`: a store in Amazon DynamoDB.
+//! * Features `postgres`, `mysql`, `sqlite`: stores in SQL databases, and the user's own transactions
+//!   with the fence checked in them.
 //! * Feature `kit`: the conformance kit that every adapter runs.
 //!
 //! # Invariants
@@ -51,13 +53,21 @@ mod error;
 pub mod kit;
 #[cfg(feature = "memory")]
 mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 mod name;
 mod owner;
 mod parse;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(any(feature = "etcd", feature = "object-store", feature = "rocksdb"))]
 mod record;
 mod resource;
 mod sequence;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod sql;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 mod store;
 mod token;
 
@@ -71,10 +81,25 @@ pub use epoch::{Epoch, EpochOutOfRange};
 pub use error::{CheckpointError, StoreError};
 #[cfg(feature = "memory")]
 pub use memory::{MemoryStore, Refusals};
+#[cfg(feature = "mysql")]
+pub use mysql::MysqlStore;
 pub use name::{GroupName, LeaseName, NameError, NameKind};
 pub use owner::Owner;
 pub use parse::ParseError;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresStore;
 pub use resource::{Resource, ShardRef};
 pub use sequence::{Sequence, SequenceOutOfRange, WriteId};
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub use sql::{
+    FencedTransaction, Isolation, LayoutError, SqlBackend, SqlName, SqlNameError, SqlOptions,
+    SqlStore,
+};
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteStore;
+/// The driver of the SQL stores, whose connections run the user's statements in a
+/// [`FencedTransaction`].
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub use sqlx;
 pub use store::CheckpointStore;
 pub use token::FencingToken;

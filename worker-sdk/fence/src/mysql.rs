@@ -1,0 +1,407 @@
+//! The store in MySQL and MariaDB.
+//!
+//! # How it fences
+//!
+//! One row for each resource holds the fence and the checkpoint, in an InnoDB table. A write is a
+//! single `UPDATE` whose condition names the fence: InnoDB locks the row and looks at its newest
+//! version, under each isolation. A seal is one transaction of an `INSERT .. ON DUPLICATE KEY UPDATE`
+//! and a read. In the user's own transaction ([`SqlStore::transaction`]) the row is locked first,
+//! `FOR UPDATE`, and stays so until the end.
+//!
+//! "0 rows changed" never decides anything: the driver asks for the rows that were *matched*, and
+//! every write raises the sequence, so a row that was matched is also changed.
+//!
+//! # What it promises, and what not
+//!
+//! * It keeps the contract of [`CheckpointStore`] across crashes and restarts
+//!   of the server. `innodb_flush_log_at_trx_commit` other than 1 is refused, for it loses what was
+//!   acknowledged. InnoDB shows a commit before it is durable, so what was merely *seen* (the retry of
+//!   a write or seal that had landed) is acknowledged only after a commit of its own.
+//! * A replica that takes over is only as good as its replication, which is asynchronous unless it is
+//!   set up otherwise: a failover can lose the latest writes *and the latest seals*. An old owner may
+//!   then write until the new one seals again. Compare [`fence`](crate::CheckpointStore::fence) with
+//!   the epoch that was granted.
+//! * A restored backup has the fences of its time. Seal every resource again before trusting it.
+//! * An operator with a SQL prompt can do what they like. A fence that was changed by hand is noticed
+//!   by its checksum and refused as corrupt; a row that was deleted is refused as never sealed.
+//! * In a transaction, statements that commit by themselves (`CREATE TABLE`, `ALTER`, `TRUNCATE`) end
+//!   it: the store notices that at the end, but not before.
+
+mod layout;
+
+use sqlx::mysql::{
+    MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlPool, MySqlPoolOptions,
+};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySql, Row, SqlSafeStr, SqlStr};
+
+use crate::error::CheckpointError;
+use crate::resource::Resource;
+use crate::sql::{
+    Change, Connected, FENCE_COLUMNS, FenceRow, KEPT_COLUMNS, KeptRow, SqlBackend, SqlOptions,
+    SqlStore, Verdict, fence_checksum, general_verdict, sealed,
+};
+use crate::store::CheckpointStore;
+use crate::token::FencingToken;
+
+/// A store in MySQL, version 8 or newer, or MariaDB, version 10.5 or newer. See the [module](self)
+/// for what it promises.
+///
+/// ```no_run
+/// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
+/// use tenure_fence::{MysqlStore, SqlOptions};
+///
+/// let connect = "mysql://worker@db.example/orders".parse()?;
+/// let store = MysqlStore::open(connect, SqlOptions::default()).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub type MysqlStore = SqlStore<MysqlBackend>;
+
+/// The statements of [`MysqlStore`].
+#[derive(Debug)]
+pub struct MysqlBackend {
+    connect: MySqlConnectOptions,
+    settings: SqlStr,
+    prefix: String,
+    put: SqlStr,
+    confirm: SqlStr,
+    fence: SqlStr,
+    fences: SqlStr,
+    lock: SqlStr,
+    lacks: SqlStr,
+}
+
+/// What a statement takes of a packet beside the value, rounded up.
+const PACKET_OVERHEAD_BYTES: u64 = 4096;
+
+impl SqlStore<MysqlBackend> {
+    /// Connects, creates or migrates the tables, and probes the server.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Unsupported`] when the server does not keep what it acknowledges, or the
+    /// tables have a newer [layout](crate::LayoutError); [`CheckpointError::Unavailable`].
+    pub async fn open(
+        connect: MySqlConnectOptions,
+        options: SqlOptions,
+    ) -> Result<Self, CheckpointError> {
+        let backend = MysqlBackend::new(connect, &options);
+        let packet_bytes = layout::prepare(&backend, &options).await?;
+        let value_bytes = packet_bytes.saturating_sub(PACKET_OVERHEAD_BYTES);
+        let value_bytes = usize::try_from(value_bytes).unwrap_or(usize::MAX);
+        let max_value_bytes = options.max_value_bytes.min(value_bytes);
+        let store = Self::new(backend, &options, max_value_bytes);
+        store.probe().await?;
+        Ok(store)
+    }
+}
+
+/// Marks a statement as made of constants and a [`SqlName`](crate::SqlName).
+fn statement(text: String) -> SqlStr {
+    AssertSqlSafe(std::sync::Arc::<str>::from(text)).into_sql_str()
+}
+
+impl MysqlBackend {
+    fn new(connect: MySqlConnectOptions, options: &SqlOptions) -> Self {
+        let prefix = options.name.as_str();
+        let table = format!("{prefix}_fence");
+        // MariaDB ends a transaction in which nothing happens; MySQL can only end the connection.
+        // Each reads its own of the two comments. A value must be refused rather than cut.
+        let settings = format!(
+            "SET SESSION TRANSACTION ISOLATION LEVEL {isolation}; \
+             SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'), \
+             SESSION innodb_lock_wait_timeout = {wait} \
+             /*M! , SESSION idle_transaction_timeout = {idle} */ \
+             /*!50718 , SESSION wait_timeout = {idle} */",
+            isolation = options.isolation.words(),
+            wait = options.lock_wait_max().as_secs().max(1),
+            idle = options.transaction_idle_max.as_secs().max(1),
+        );
+        let fenced = "resource = ? AND epoch = ? AND cluster = ? AND session = ? \
+                      AND fence_checksum = ?";
+        Self {
+            connect,
+            settings: statement(settings),
+            prefix: prefix.to_owned(),
+            put: statement(format!(
+                "UPDATE {table} SET written_epoch = ?, written_cluster = ?, \
+                 written_session = ?, written_sequence = ?, write_id = ?, data = ?, \
+                 checksum = ? WHERE {fenced} AND (written_epoch IS NULL \
+                 OR written_epoch < ? OR written_sequence < ?)"
+            )),
+            confirm: statement(format!(
+                "UPDATE {table} SET confirmed = confirmed + 1 WHERE {fenced} \
+                 AND written_epoch = ? AND written_sequence = ? AND write_id = ?"
+            )),
+            fence: statement(format!(
+                "SELECT {FENCE_COLUMNS} FROM {table} WHERE resource = ?"
+            )),
+            fences: statement(format!(
+                "SELECT {FENCE_COLUMNS} FROM {table} WHERE resource > ? \
+                 ORDER BY resource LIMIT ?"
+            )),
+            lock: statement(format!(
+                "SELECT {FENCE_COLUMNS} FROM {table} WHERE resource = ? FOR UPDATE"
+            )),
+            lacks: statement(format!(
+                "SELECT CAST(@@global.innodb_flush_log_at_trx_commit AS SIGNED), \
+                 CAST(@@global.read_only AS SIGNED), \
+                 (SELECT CAST(engine AS CHAR) FROM information_schema.tables \
+                 WHERE table_schema = DATABASE() AND table_name = '{table}')"
+            )),
+        }
+    }
+}
+
+impl sealed::Sealed for MysqlBackend {}
+
+impl SqlBackend for MysqlBackend {
+    type Database = MySql;
+
+    /// Without `autocommit`: after a deadlock the server has rolled back, and what follows must not
+    /// commit one by one as if nothing had happened.
+    const BEGIN: &'static str = "BEGIN; SAVEPOINT tenure_fenced; SET SESSION autocommit = 0";
+
+    async fn connect(&self) -> Result<MySqlConnection, sqlx::Error> {
+        let mut connection = self.connect.connect().await?;
+        sqlx::raw_sql(self.settings.clone())
+            .execute(&mut connection)
+            .await?;
+        Ok(connection)
+    }
+
+    fn transactions(&self, options: &SqlOptions) -> MySqlPool {
+        let settings = self.settings.clone();
+        MySqlPoolOptions::new()
+            .max_connections(options.connections_max.max(1))
+            .acquire_timeout(options.deadline)
+            .after_connect(move |connection, _| {
+                let settings = settings.clone();
+                Box::pin(async move {
+                    sqlx::raw_sql(settings).execute(connection).await?;
+                    Ok(())
+                })
+            })
+            .after_release(|connection, _| {
+                Box::pin(async move {
+                    // As it was before the transaction. What is still open is rolled back by now: the
+                    // driver sends that first.
+                    sqlx::raw_sql("SET SESSION autocommit = 1")
+                        .execute(connection)
+                        .await?;
+                    Ok(true)
+                })
+            })
+            .connect_lazy_with(self.connect.clone())
+    }
+
+    async fn raise(
+        &self,
+        connection: &mut MySqlConnection,
+        tokens: &[&FencingToken],
+    ) -> Result<Vec<KeptRow>, sqlx::Error> {
+        // Assignments see those before them, so the epoch, which decides, comes last. A fence that is
+        // there already counts up: the change makes this statement's commit wait until the one that
+        // raised it is durable, which may be seen before it is.
+        let values = vec!["(?, ?, ?, ?, ?)"; tokens.len()].join(", ");
+        let raise = format!(
+            "INSERT INTO {}_fence ({FENCE_COLUMNS}) VALUES {values} ON DUPLICATE KEY UPDATE \
+             confirmed = confirmed + (epoch = VALUES(epoch)), \
+             cluster = IF(epoch < VALUES(epoch), VALUES(cluster), cluster), \
+             session = IF(epoch < VALUES(epoch), VALUES(session), session), \
+             fence_checksum = IF(epoch < VALUES(epoch), VALUES(fence_checksum), fence_checksum), \
+             epoch = GREATEST(epoch, VALUES(epoch))",
+            self.prefix
+        );
+        let mut query = sqlx::query(statement(raise)).persistent(tokens.len() == 1);
+        for token in tokens {
+            query = query
+                .bind(token.resource.to_string())
+                .bind(token.epoch.get().cast_signed())
+                .bind(token.owner.cluster.to_be_bytes().to_vec())
+                .bind(token.owner.session.cast_signed())
+                .bind(fence_checksum(token));
+        }
+        // MySQL cannot return rows from here. They are read while they are still locked, so that a seal
+        // is one step also for those who look at it from beside: nobody sees the fence up and then what
+        // the seal returned not there yet.
+        let resources: Vec<&Resource> = tokens.iter().map(|token| &token.resource).collect();
+        let mut transaction = connection.begin().await?;
+        let rows = match query.execute(&mut *transaction).await {
+            Ok(_) => self.kept(&mut transaction, &resources).await,
+            Err(error) => Err(error),
+        };
+        match rows {
+            Ok(rows) => {
+                transaction.commit().await?;
+                Ok(rows)
+            }
+            Err(error) => {
+                // Now, so that no row stays locked until the connection is used again. If it fails the
+                // connection is gone, and the locks with it.
+                let _gone = transaction.rollback().await.is_err();
+                Err(error)
+            }
+        }
+    }
+
+    async fn kept(
+        &self,
+        connection: &mut MySqlConnection,
+        resources: &[&Resource],
+    ) -> Result<Vec<KeptRow>, sqlx::Error> {
+        let names = vec!["?"; resources.len()].join(", ");
+        let kept = format!(
+            "SELECT {KEPT_COLUMNS} FROM {}_fence WHERE resource IN ({names})",
+            self.prefix
+        );
+        let mut query = sqlx::query(statement(kept)).persistent(resources.len() == 1);
+        for resource in resources {
+            query = query.bind(resource.to_string());
+        }
+        let rows = query.fetch_all(connection).await?;
+        rows.iter().map(KeptRow::take).collect()
+    }
+
+    async fn put(
+        &self,
+        connection: &mut MySqlConnection,
+        token: &FencingToken,
+        change: &Change,
+    ) -> Result<bool, sqlx::Error> {
+        let epoch = token.epoch.get().cast_signed();
+        let cluster = token.owner.cluster.to_be_bytes();
+        let session = token.owner.session.cast_signed();
+        let sequence = change.sequence.get().cast_signed();
+        let done = sqlx::query(self.put.clone())
+            .bind(epoch)
+            .bind(cluster.as_slice())
+            .bind(session)
+            .bind(sequence)
+            .bind(change.write_id.get().to_be_bytes().as_slice())
+            .bind(change.data.as_deref())
+            .bind(change.checksum(token))
+            .bind(token.resource.to_string())
+            .bind(epoch)
+            .bind(cluster.as_slice())
+            .bind(session)
+            .bind(fence_checksum(token))
+            .bind(epoch)
+            .bind(sequence)
+            .execute(connection)
+            .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn confirm(
+        &self,
+        connection: &mut MySqlConnection,
+        token: &FencingToken,
+        change: &Change,
+    ) -> Result<bool, sqlx::Error> {
+        let epoch = token.epoch.get().cast_signed();
+        let done = sqlx::query(self.confirm.clone())
+            .bind(token.resource.to_string())
+            .bind(epoch)
+            .bind(token.owner.cluster.to_be_bytes().as_slice())
+            .bind(token.owner.session.cast_signed())
+            .bind(fence_checksum(token))
+            .bind(epoch)
+            .bind(change.sequence.get().cast_signed())
+            .bind(change.write_id.get().to_be_bytes().as_slice())
+            .execute(connection)
+            .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn fence(
+        &self,
+        connection: &mut MySqlConnection,
+        resource: &Resource,
+    ) -> Result<Option<FenceRow>, sqlx::Error> {
+        let row = sqlx::query(self.fence.clone())
+            .bind(resource.to_string())
+            .fetch_optional(connection)
+            .await?;
+        row.as_ref().map(FenceRow::take).transpose()
+    }
+
+    async fn fences(
+        &self,
+        connection: &mut MySqlConnection,
+        after: Option<&Resource>,
+        limit: usize,
+    ) -> Result<Vec<FenceRow>, sqlx::Error> {
+        let rows = sqlx::query(self.fences.clone())
+            .bind(after.map(ToString::to_string).unwrap_or_default())
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .fetch_all(connection)
+            .await?;
+        rows.iter().map(FenceRow::take).collect()
+    }
+
+    async fn lock(
+        &self,
+        connection: &mut MySqlConnection,
+        token: &FencingToken,
+    ) -> Result<Option<FenceRow>, sqlx::Error> {
+        let row = sqlx::query(self.lock.clone())
+            .bind(token.resource.to_string())
+            .fetch_optional(connection)
+            .await?;
+        row.as_ref().map(FenceRow::take).transpose()
+    }
+
+    async fn lacks(&self, connection: &mut MySqlConnection) -> Result<Option<String>, sqlx::Error> {
+        let row = sqlx::query(self.lacks.clone())
+            .fetch_one(connection)
+            .await?;
+        let flush: i64 = row.try_get(0)?;
+        if flush != 1 {
+            return Ok(Some(format!(
+                "innodb_flush_log_at_trx_commit is {flush}: a crash loses fences"
+            )));
+        }
+        if row.try_get::<i64, _>(1)? != 0 {
+            return Ok(Some("the server is read-only".to_owned()));
+        }
+        match row.try_get::<Option<String>, _>(2)?.as_deref() {
+            Some("InnoDB") => Ok(None),
+            Some(engine) => Ok(Some(format!(
+                "the table is kept by {engine}, which has no transactions"
+            ))),
+            None => Ok(Some("the table of the fences is not there".to_owned())),
+        }
+    }
+
+    async fn release(&self, connection: &mut Connected<Self>) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql("RELEASE SAVEPOINT tenure_fenced")
+            .execute(connection)
+            .await?;
+        Ok(())
+    }
+
+    fn verdict(error: &sqlx::Error) -> Verdict {
+        let sqlx::Error::Database(said) = error else {
+            return general_verdict(error);
+        };
+        let Some(said) = said.try_downcast_ref::<MySqlDatabaseError>() else {
+            return Verdict::Lost;
+        };
+        match said.number() {
+            // Deadlock; the record has changed since it was read (MariaDB's snapshot isolation).
+            1213 | 1020 => Verdict::Contended,
+            // The server stops; errors of the network; an error during the commit; the statement or
+            // the connection was killed, or the plugin that acknowledges the commit failed.
+            1053 | 1077..=1080 | 1156..=1161 | 1180 | 1317 | 1927 | 3100 | 3101 | 4031 => {
+                Verdict::Lost
+            }
+            // The server closes the connection after a packet that is too large.
+            1153 => Verdict::Lost,
+            // No such savepoint.
+            1305 => Verdict::TransactionGone,
+            // Waiting for a lock took too long, and everything else: it rolls the statement back.
+            _ => Verdict::NotDone,
+        }
+    }
+}
