@@ -7,4 +7,8 @@
 )]
 
 mod dynamodb;
+mod mysql;
+mod postgres;
 mod servers;
+mod sql;
+mod sqlite;
