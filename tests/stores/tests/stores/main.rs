@@ -10,5 +10,6 @@ mod dynamodb;
 mod mysql;
 mod postgres;
 mod servers;
+mod sink;
 mod sql;
 mod sqlite;
