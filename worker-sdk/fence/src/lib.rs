@@ -31,6 +31,7 @@
 //!   functions or is checked against them; there is no second place where admission is decided.
 //! * The contract: [`CheckpointStore`], and [`CheckpointError`], whose variants say what to do next.
 //! * Feature `memory`: a store in memory, for tests and demonstrations.
+//! * Feature `rocksdb`: `RocksStore`, a database of this process: the default for one machine.
 //! * Feature `dynamodb`: a store in Amazon DynamoDB.
 //! * Features `postgres`, `mysql`, `sqlite`: stores in SQL databases, and the user's own transactions
 //!   with the fence checked in them.
@@ -51,6 +52,8 @@ mod epoch;
 mod error;
 #[cfg(feature = "kit")]
 pub mod kit;
+#[cfg(any(feature = "etcd", feature = "redis", feature = "rocksdb"))]
+mod layout;
 #[cfg(feature = "memory")]
 mod memory;
 #[cfg(feature = "mysql")]
@@ -58,11 +61,21 @@ pub mod mysql;
 mod name;
 mod owner;
 mod parse;
+#[cfg(any(feature = "etcd", feature = "rocksdb"))]
+mod parts;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(any(feature = "etcd", feature = "object-store", feature = "rocksdb"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "object-store",
+    feature = "redis",
+    feature = "rocksdb"
+))]
+#[allow(dead_code, reason = "each of these stores decides with its part of it")]
 mod record;
 mod resource;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 mod sequence;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod sql;
@@ -89,6 +102,8 @@ pub use parse::ParseError;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
 pub use resource::{Resource, ShardRef};
+#[cfg(feature = "rocksdb")]
+pub use rocksdb::{RocksStore, RocksStoreOptions};
 pub use sequence::{Sequence, SequenceOutOfRange, WriteId};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use sql::{

@@ -6,9 +6,11 @@
     reason = "a test says what is wrong by panicking"
 )]
 
+mod case;
 mod dynamodb;
 mod mysql;
 mod postgres;
+mod rocksdb;
 mod servers;
 mod sink;
 mod sql;

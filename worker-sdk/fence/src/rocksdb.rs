@@ -1,0 +1,283 @@
+//! A store in a RocksDB database of this process.
+
+mod contents;
+mod stripes;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::RwLock;
+
+use crate::admission::Fence;
+use crate::checkpoint::{Checkpoint, Deletion, Write};
+use crate::error::{CheckpointError, StoreError};
+use crate::resource::Resource;
+use crate::store::CheckpointStore;
+use crate::token::FencingToken;
+
+use contents::Contents;
+
+/// How many resources one batch of [`RocksStore::seal_many`] seals. While it does, no other write
+/// to them, or to resources that share a lock with them, goes on.
+const SEALS_IN_BATCH: usize = 512;
+
+/// A store in a RocksDB database of this process: the default for one machine.
+///
+/// # How it fences
+///
+/// RocksDB lets one process at a time open a database, and this store is the only one in that
+/// process. So a lock in memory, taken for the resource, makes reading the fence, deciding and
+/// writing one step. The fence and the latest sequence are remembered, so that a write reads nothing,
+/// and are kept apart from the data, so that it puts one value: it costs what the same unfenced
+/// write costs. Writes that come at the same time share a sync of the disk.
+///
+/// # What it promises
+///
+/// What was acknowledged outlives a crash of the process and of the machine: every seal, write and
+/// deletion is synced to the write-ahead log first. A log that is damaged before its end is refused
+/// when the database is opened; RocksDB's default would drop the damaged part, and fences with it,
+/// in silence.
+///
+/// # What it does not promise
+///
+/// It is as durable as its disk, and on one machine: a shard that moves to another machine does not
+/// find its checkpoint there. A copy of the folder that is put back brings back the fences it had;
+/// tokens granted since then are above them and raise them again, but those between are not refused.
+/// A tool that opens the database for writing while the process is down can do as it likes.
+#[derive(Clone)]
+pub struct RocksStore {
+    // Shared by all calls; alone only for whoever closes it, and `None` from then on.
+    contents: Arc<RwLock<Option<Contents>>>,
+    deadline: Duration,
+    max_value_bytes: usize,
+}
+
+/// How a [`RocksStore`] is opened.
+#[derive(Clone, Debug)]
+pub struct RocksStoreOptions {
+    /// The longest a call waits for the disk. 10 seconds by default.
+    ///
+    /// A call that takes longer is answered `OutcomeUnknown` (a read `Unavailable`) but goes on: work
+    /// on a disk cannot be taken back.
+    pub deadline: Duration,
+    /// The largest value, in bytes, inclusive. 64 MiB by default. Larger state belongs into files of
+    /// its own, named by the checkpoint.
+    pub max_value_bytes: usize,
+    /// Size of the buffer in memory that is written to a file when it is full, in bytes. 32 MiB by
+    /// default.
+    pub write_buffer_bytes: usize,
+}
+
+impl Default for RocksStoreOptions {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(10),
+            max_value_bytes: 64 << 20,
+            write_buffer_bytes: 32 << 20,
+        }
+    }
+}
+
+impl fmt::Debug for RocksStore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("RocksStore")
+            .field("deadline", &self.deadline)
+            .field("max_value_bytes", &self.max_value_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RocksStore {
+    /// Opens the database in a folder, which is created if it is not there.
+    ///
+    /// Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Unavailable`] when the database cannot be opened: another process has it
+    /// open, or it is damaged. [`CheckpointError::Unsupported`] when it holds something else, or was
+    /// written by a newer version.
+    pub async fn open(
+        folder: impl Into<PathBuf>,
+        options: RocksStoreOptions,
+    ) -> Result<Self, CheckpointError> {
+        let folder = folder.into();
+        let (deadline, max_value_bytes) = (options.deadline, options.max_value_bytes);
+        let opening = tokio::task::spawn_blocking(move || Contents::open(&folder, &options));
+        let contents = match opening.await {
+            Ok(opened) => opened?,
+            Err(source) => return Err(unavailable(source)),
+        };
+        let store = Self {
+            contents: Arc::new(RwLock::new(Some(contents))),
+            deadline,
+            max_value_bytes,
+        };
+        store.probe().await?;
+        Ok(store)
+    }
+
+    /// Closes the database, so that it can be opened again: waits for the calls that are running, also
+    /// for those that were answered at their deadline. Calls that come later are answered
+    /// `Unavailable`.
+    ///
+    /// A store that is dropped closes its database too, when the last of its calls has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Unavailable`] when the runtime stops before the database is closed.
+    pub async fn close(&self) -> Result<(), CheckpointError> {
+        let contents = self.contents.write().await.take();
+        let closing = tokio::task::spawn_blocking(move || drop(contents));
+        closing.await.map_err(unavailable)
+    }
+
+    /// Returns resources and their fences in the order of their names: at most `limit`, of those
+    /// after `after`, or from the first.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Corrupt`] when a fence cannot be read, or `Unavailable`.
+    pub async fn list(
+        &self,
+        after: Option<&Resource>,
+        limit: usize,
+    ) -> Result<Vec<(Resource, Fence)>, CheckpointError> {
+        let after = after.cloned();
+        self.read_with(move |contents| contents.list(after.as_ref(), limit))
+            .await
+    }
+
+    /// Does something that changes nothing.
+    async fn read_with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Contents) -> Result<T, CheckpointError> + Send + 'static,
+    ) -> Result<T, CheckpointError> {
+        self.on_disk(work)
+            .await
+            .unwrap_or_else(|source| Err(unavailable(source)))
+    }
+
+    /// Does something that changes the database.
+    async fn change_with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Contents) -> Result<T, CheckpointError> + Send + 'static,
+    ) -> Result<T, CheckpointError> {
+        self.on_disk(work)
+            .await
+            .unwrap_or_else(|source| Err(unknown(source)))
+    }
+
+    /// Runs `work` where it may wait for the disk; the error says that it was not waited for to its end.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Contents) -> Result<T, CheckpointError> + Send + 'static,
+    ) -> Result<Result<T, CheckpointError>, StoreError> {
+        let contents = self.contents.clone().read_owned().await;
+        let running = tokio::task::spawn_blocking(move || match &*contents {
+            Some(contents) => work(contents),
+            None => Err(unavailable("the store is closed")),
+        });
+        match tokio::time::timeout(self.deadline, running).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(stopped)) => Err(stopped.into()),
+            Err(elapsed) => Err(elapsed.into()),
+        }
+    }
+}
+
+#[async_trait]
+impl CheckpointStore for RocksStore {
+    async fn seal(&self, token: &FencingToken) -> Result<Option<Checkpoint>, CheckpointError> {
+        let token = token.clone();
+        self.change_with(move |contents| contents.seal(&token))
+            .await
+    }
+
+    async fn seal_many(
+        &self,
+        tokens: &[FencingToken],
+    ) -> Vec<Result<Option<Checkpoint>, CheckpointError>> {
+        let mut answers = Vec::with_capacity(tokens.len());
+        for batch in tokens.chunks(SEALS_IN_BATCH) {
+            let tokens = batch.to_vec();
+            let sealed = self
+                .change_with(move |contents| Ok(contents.seal_batch(&tokens)))
+                .await;
+            match sealed {
+                Ok(sealed) => answers.extend(sealed),
+                // Only the wait for the whole batch fails as a whole.
+                Err(error) => answers.extend(batch.iter().map(|_| Err(copy(&error)))),
+            }
+        }
+        answers
+    }
+
+    async fn write(&self, token: &FencingToken, write: Write) -> Result<(), CheckpointError> {
+        let max_bytes = self.max_value_bytes;
+        if write.data.len() > max_bytes {
+            return Err(CheckpointError::TooLarge {
+                length_bytes: write.data.len(),
+                max_bytes,
+            });
+        }
+        let token = token.clone();
+        self.change_with(move |contents| contents.write(&token, write))
+            .await
+    }
+
+    async fn read(&self, resource: &Resource) -> Result<Option<Checkpoint>, CheckpointError> {
+        let resource = resource.clone();
+        self.read_with(move |contents| contents.read(&resource))
+            .await
+    }
+
+    async fn fence(&self, resource: &Resource) -> Result<Option<Fence>, CheckpointError> {
+        let resource = resource.clone();
+        self.read_with(move |contents| contents.fence(&resource))
+            .await
+    }
+
+    async fn delete(
+        &self,
+        token: &FencingToken,
+        deletion: Deletion,
+    ) -> Result<(), CheckpointError> {
+        let token = token.clone();
+        self.change_with(move |contents| contents.delete(&token, deletion))
+            .await
+    }
+
+    async fn probe(&self) -> Result<(), CheckpointError> {
+        self.read_with(Contents::probe).await
+    }
+
+    fn max_value_bytes(&self) -> usize {
+        self.max_value_bytes
+    }
+}
+
+/// Says again that something could not be waited for, or done.
+fn copy(error: &CheckpointError) -> CheckpointError {
+    let reason = std::error::Error::source(error).map_or_else(String::new, ToString::to_string);
+    if error.may_have_happened() {
+        return unknown(reason);
+    }
+    unavailable(reason)
+}
+
+fn unavailable(source: impl Into<StoreError>) -> CheckpointError {
+    CheckpointError::Unavailable {
+        source: source.into(),
+    }
+}
+
+fn unknown(source: impl Into<StoreError>) -> CheckpointError {
+    CheckpointError::OutcomeUnknown {
+        source: source.into(),
+    }
+}
