@@ -32,6 +32,7 @@
 //! * The contract: [`CheckpointStore`], and [`CheckpointError`], whose variants say what to do next.
 //! * Feature `memory`: a store in memory, for tests and demonstrations.
 //! * Feature `rocksdb`: `RocksStore`, a database of this process: the default for one machine.
+//! * Feature `redis`: `RedisStore`, a Redis server.
 //! * Feature `dynamodb`: a store in Amazon DynamoDB.
 //! * Features `postgres`, `mysql`, `sqlite`: stores in SQL databases, and the user's own transactions
 //!   with the fence checked in them.
@@ -73,6 +74,8 @@ pub mod postgres;
 ))]
 #[allow(dead_code, reason = "each of these stores decides with its part of it")]
 mod record;
+#[cfg(feature = "redis")]
+mod redis;
 mod resource;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
@@ -101,6 +104,8 @@ pub use owner::Owner;
 pub use parse::ParseError;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
+#[cfg(feature = "redis")]
+pub use redis::{RedisDurability, RedisReplicas, RedisStore, RedisStoreOptions};
 pub use resource::{Resource, ShardRef};
 #[cfg(feature = "rocksdb")]
 pub use rocksdb::{RocksStore, RocksStoreOptions};

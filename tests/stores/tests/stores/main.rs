@@ -10,6 +10,7 @@ mod case;
 mod dynamodb;
 mod mysql;
 mod postgres;
+mod redis;
 mod rocksdb;
 mod servers;
 mod sink;
