@@ -33,6 +33,7 @@
 //! * Feature `memory`: a store in memory, for tests and demonstrations.
 //! * Feature `rocksdb`: `RocksStore`, a database of this process: the default for one machine.
 //! * Feature `redis`: `RedisStore`, a Redis server.
+//! * Feature `etcd`: `EtcdStore`, an etcd cluster.
 //! * Feature `dynamodb`: a store in Amazon DynamoDB.
 //! * Features `postgres`, `mysql`, `sqlite`: stores in SQL databases, and the user's own transactions
 //!   with the fence checked in them.
@@ -51,6 +52,8 @@ mod checkpoint;
 pub mod dynamodb;
 mod epoch;
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "kit")]
 pub mod kit;
 #[cfg(any(feature = "etcd", feature = "redis", feature = "rocksdb"))]
@@ -95,6 +98,8 @@ pub use checkpoint::{Checkpoint, Deletion, Write};
 pub use dynamodb::{DynamodbOptions, DynamodbStore};
 pub use epoch::{Epoch, EpochOutOfRange};
 pub use error::{CheckpointError, StoreError};
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdIdentity, EtcdStore, EtcdStoreOptions, EtcdTls, EtcdUser};
 #[cfg(feature = "memory")]
 pub use memory::{MemoryStore, Refusals};
 #[cfg(feature = "mysql")]

@@ -8,6 +8,7 @@
 
 mod case;
 mod dynamodb;
+mod etcd;
 mod mysql;
 mod postgres;
 mod redis;
