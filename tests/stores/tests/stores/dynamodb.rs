@@ -127,7 +127,7 @@ async fn a_server_that_checks_and_writes_in_two_steps_is_refused_or_caught() -> 
 {
     let server = Moto::start_threaded().await?;
     let store = match open(&server.endpoint()).await {
-        // Found by the probe, which lets requests compete.
+        // Found by the probe, which lets requests compete; that takes luck.
         Err(CheckpointError::Unsupported { .. }) => return Ok(()),
         opened => opened?,
     };
