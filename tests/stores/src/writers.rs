@@ -462,16 +462,16 @@ mod tests {
                 return None;
             }
             self.failed.fetch_add(1, Ordering::SeqCst);
-            let failures = [Fails::BeforeIt, Fails::UnknownBeforeIt, Fails::AfterIt];
+            let failures = [Fails::Before, Fails::UnknownBefore, Fails::After];
             failures.get(rand::rng().random_range(0..3)).copied()
         }
     }
 
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Fails {
-        BeforeIt,
-        UnknownBeforeIt,
-        AfterIt,
+        Before,
+        UnknownBefore,
+        After,
     }
 
     fn unavailable() -> CheckpointError {
@@ -489,9 +489,9 @@ mod tests {
         async fn seal(&self, token: &FencingToken) -> Result<Option<Checkpoint>, CheckpointError> {
             tokio::task::yield_now().await;
             match self.fails() {
-                Some(Fails::BeforeIt) => Err(unavailable()),
-                Some(Fails::UnknownBeforeIt) => Err(unknown()),
-                Some(Fails::AfterIt) => self.memory.seal(token).await.and(Err(unknown())),
+                Some(Fails::Before) => Err(unavailable()),
+                Some(Fails::UnknownBefore) => Err(unknown()),
+                Some(Fails::After) => self.memory.seal(token).await.and(Err(unknown())),
                 None => self.memory.seal(token).await,
             }
         }
@@ -500,9 +500,9 @@ mod tests {
             tokio::task::yield_now().await;
             let fails = self.fails();
             match fails {
-                Some(Fails::BeforeIt) => return Err(unavailable()),
-                Some(Fails::UnknownBeforeIt) => return Err(unknown()),
-                Some(Fails::AfterIt) | None => {}
+                Some(Fails::Before) => return Err(unavailable()),
+                Some(Fails::UnknownBefore) => return Err(unknown()),
+                Some(Fails::After) | None => {}
             }
             if self.fault == Fault::LosesWrites && rand::rng().random() {
                 return Ok(());
