@@ -37,6 +37,7 @@
 //! * Feature `dynamodb`: a store in Amazon DynamoDB.
 //! * Features `postgres`, `mysql`, `sqlite`: stores in SQL databases, and the user's own transactions
 //!   with the fence checked in them.
+//! * Feature `object-store`: S3, Azure Blob Storage, Google Cloud Storage, a local folder.
 //! * Feature `kit`: the conformance kit that every adapter runs.
 //!
 //! # Invariants
@@ -63,6 +64,8 @@ mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod name;
+#[cfg(feature = "object-store")]
+pub mod object_store;
 mod owner;
 mod parse;
 #[cfg(any(feature = "etcd", feature = "rocksdb"))]
