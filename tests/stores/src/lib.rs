@@ -19,6 +19,7 @@ pub mod etcd;
 pub mod fake_gcs;
 pub mod gcp_storage_emulator;
 pub mod http;
+pub mod http_faults;
 pub mod installed;
 pub mod mariadb;
 pub mod moto;

@@ -10,6 +10,7 @@ mod case;
 mod dynamodb;
 mod etcd;
 mod mysql;
+mod object_store;
 mod postgres;
 mod redis;
 mod rocksdb;
