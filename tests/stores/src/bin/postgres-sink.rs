@@ -7,14 +7,12 @@
 //! It may be killed at any moment, and started again by anyone who has been granted the next epoch. Rows
 //! and offset commit together or not at all, so the next owner goes on exactly where this one's last
 //! commit left off; and a commit that comes after the next owner's seal is refused, rows and all. In a
-//! worker the token is the [`HeldShard`] itself, and `claim` is the seal:
+//! worker the token is the SDK's `HeldShard` itself, and `claim` is the seal:
 //!
 //! ```text
 //!   shard.claim().await?;
 //!   store.transaction(&shard, async |transaction| { .. }).await?;
 //! ```
-//!
-//! [`HeldShard`]: https://docs.rs/tenure
 
 use std::env;
 use std::error::Error;
