@@ -101,6 +101,9 @@ impl BareOwner {
     }
 
     async fn leave(mut self) {
+        // First, or the shard might be granted to this owner once more before it has left, and the
+        // next tenure would not be the next epoch.
+        send(&self.ups, Up::Stopping(pb::Stopping {})).await;
         self.release().await;
         send(&self.ups, Up::Leaving(pb::Leaving {})).await;
         while self.downs.message().await.unwrap().is_some() {}
