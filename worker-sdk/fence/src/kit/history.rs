@@ -130,7 +130,7 @@ impl fmt::Display for Call {
 #[derive(Debug, Default)]
 pub(super) struct History {
     pub(super) calls: Vec<Call>,
-    /// When each tenure was granted. A store may know of grants, and refuse older ones from then on.
+    /// When each tenure was asked for. A store may know of grants, and refuse older ones from then on.
     pub(super) grants: Vec<(Epoch, u64)>,
 }
 

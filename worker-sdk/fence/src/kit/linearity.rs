@@ -60,8 +60,10 @@ async fn one_history(stage: &mut Stage<'_>, disturbances: Disturbances) {
     for _ in 0..pauses {
         tokio::task::yield_now().await;
     }
+    // From here on the older tenure may be over, as far as a store knows of grants.
+    let handed_over = recorder.moment();
     let new = stage.hand_over(&old).await;
-    history.grants.push((new.epoch, recorder.moment()));
+    history.grants.push((new.epoch, handed_over));
     tasks.extend(tenure(stage, &recorder, &new));
 
     let mut wrong = None;
