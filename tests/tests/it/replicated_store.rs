@@ -218,6 +218,11 @@ impl Harness for Grants {
         token
     }
 
+    /// A seal is an entry of the log, and the bytes are read after it was applied.
+    fn has_one_order(&self) -> bool {
+        false
+    }
+
     async fn conflicting(&mut self, token: &FencingToken) -> Option<FencingToken> {
         let owner = Owner {
             session: token.owner.session + 1,

@@ -44,6 +44,15 @@ pub trait Harness: Send + Sync {
         None
     }
 
+    /// Says whether calls that overlap must have the answers of calls made one after the other.
+    ///
+    /// The contract asks for less: a seal raises the fence and *then* reads, so that what it returns may
+    /// hold what its own owner wrote meanwhile, and a read may be behind. A store that does so in two
+    /// steps says no, and the cases about it are left out.
+    fn has_one_order(&self) -> bool {
+        true
+    }
+
     /// Closes the store and opens it again over what it has made durable, as a crash of the process
     /// or machine that keeps it would. Tenures go on.
     ///

@@ -138,6 +138,10 @@ impl<'h> Stage<'h> {
         Some(other)
     }
 
+    pub(super) fn has_one_order(&self) -> bool {
+        self.harness.has_one_order()
+    }
+
     /// Stops every call from here on for a while at each point at which it waits.
     pub(super) fn paused(&mut self, pauses_max: u64) {
         let disturbances = Disturbances {
