@@ -74,6 +74,7 @@ mod parts;
 pub mod postgres;
 #[cfg(any(
     feature = "etcd",
+    feature = "memory",
     feature = "object-store",
     feature = "redis",
     feature = "rocksdb"

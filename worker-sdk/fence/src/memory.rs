@@ -5,13 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
-use crate::admission::{
-    Fence, Refusal, SealAdmission, SequenceAdmission, admit_seal, admit_sequence, admit_write,
-};
+use crate::admission::{Fence, Refusal};
 use crate::checkpoint::{Checkpoint, Deletion, Write};
 use crate::error::CheckpointError;
+use crate::record::Record;
 use crate::resource::Resource;
-use crate::sequence::{Sequence, WriteId};
 use crate::store::CheckpointStore;
 use crate::token::FencingToken;
 
@@ -74,18 +72,9 @@ pub struct Refusals {
 
 #[derive(Debug, Default)]
 struct Contents {
-    entries: BTreeMap<Resource, Entry>,
+    /// What is kept for each resource; nothing before its first seal.
+    records: BTreeMap<Resource, Record>,
     refusals: Refusals,
-}
-
-/// What is kept for a resource. There is none before the first seal.
-#[derive(Debug)]
-struct Entry {
-    fence: Fence,
-    /// The latest write or deletion of the fence's epoch.
-    latest: Option<(Sequence, WriteId)>,
-    /// The latest write of any epoch, unless it was deleted.
-    checkpoint: Option<Checkpoint>,
 }
 
 impl MemoryStore {
@@ -129,45 +118,27 @@ impl Default for MemoryStore {
 
 impl Contents {
     fn seal(&mut self, token: &FencingToken) -> Result<Option<Checkpoint>, Refusal> {
-        let fence = self.entries.get(&token.resource).map(|entry| &entry.fence);
-        let admission = admit_seal(fence, token)?;
-        let entry = self
-            .entries
-            .entry(token.resource.clone())
-            .or_insert_with(|| Entry {
-                fence: Fence::from(token),
-                latest: None,
-                checkpoint: None,
-            });
-        if admission == SealAdmission::Raise {
-            entry.fence = Fence::from(token);
-            entry.latest = None;
-        }
-        Ok(entry.checkpoint.clone())
+        self.change(token, |record| Record::seal(record, token))?;
+        let record = self.records.get(&token.resource);
+        Ok(record.and_then(|record| record.checkpoint.clone()))
     }
 
     fn write(&mut self, token: &FencingToken, write: Write) -> Result<(), Refusal> {
-        let presented = (write.sequence, write.write_id);
-        self.replace(token, presented, Some(Checkpoint::of(token, write)))
+        self.change(token, |record| Record::write(record, token, write))
     }
 
     fn delete(&mut self, token: &FencingToken, deletion: Deletion) -> Result<(), Refusal> {
-        self.replace(token, (deletion.sequence, deletion.write_id), None)
+        let deletion = (deletion.sequence, deletion.write_id);
+        self.change(token, |record| Record::delete(record, token, deletion))
     }
 
-    fn replace(
+    fn change(
         &mut self,
         token: &FencingToken,
-        presented: (Sequence, WriteId),
-        checkpoint: Option<Checkpoint>,
+        decide: impl FnOnce(Option<&Record>) -> Result<Option<Record>, Refusal>,
     ) -> Result<(), Refusal> {
-        let entry = self.entries.get_mut(&token.resource);
-        admit_write(entry.as_deref().map(|entry| &entry.fence), token)?;
-        // Nothing is admitted without a fence, so the entry is there.
-        let entry = entry.ok_or(Refusal::NotSealed)?;
-        if admit_sequence(entry.latest, presented)? == SequenceAdmission::New {
-            entry.latest = Some(presented);
-            entry.checkpoint = checkpoint;
+        if let Some(changed) = decide(self.records.get(&token.resource))? {
+            self.records.insert(token.resource.clone(), changed);
         }
         Ok(())
     }
@@ -212,17 +183,17 @@ impl CheckpointStore for MemoryStore {
     async fn read(&self, resource: &Resource) -> Result<Option<Checkpoint>, CheckpointError> {
         Ok(self
             .contents()
-            .entries
+            .records
             .get(resource)
-            .and_then(|entry| entry.checkpoint.clone()))
+            .and_then(|record| record.checkpoint.clone()))
     }
 
     async fn fence(&self, resource: &Resource) -> Result<Option<Fence>, CheckpointError> {
         Ok(self
             .contents()
-            .entries
+            .records
             .get(resource)
-            .map(|entry| entry.fence))
+            .map(|record| record.fence))
     }
 
     async fn delete(
