@@ -131,7 +131,10 @@ impl Chance {
         let mut bits = self.bits.iter().copied().cycle();
         let mut chosen = || bits.next().unwrap();
         let sessions = world.state.sessions().map(|(id, _)| id);
-        observed.disconnected = sessions.filter(|_| chosen()).collect();
+        for id in sessions {
+            observed.disconnected.extend(chosen().then_some(id));
+            observed.stopping.extend(chosen().then_some(id));
+        }
         for (index, shard) in world.shards() {
             observed.backing_off.extend(chosen().then_some(index));
             match &shard.state {
@@ -157,19 +160,21 @@ fn active_weight(world: &World, id: SessionId) -> Option<u64> {
     (worker.mode == WorkerMode::Active).then(|| u64::from(session.weight))
 }
 
-fn active(world: &World) -> Vec<(SessionId, u64)> {
-    let sessions = world.state.sessions();
+/// The live sessions whose workers take shards, and do not stop, with their weights.
+fn active(world: &World, observed: &Observed) -> Vec<(SessionId, u64)> {
+    let sessions = world.state.sessions().map(|(id, _)| id);
     sessions
-        .filter_map(|(id, _)| Some((id, active_weight(world, id)?)))
+        .filter(|id| !observed.stopping.contains(id))
+        .filter_map(|id| Some((id, active_weight(world, id)?)))
         .collect()
 }
 
 /// Share rounded down and cap of every worker that takes shards, by the words of the design.
-fn bounds(world: &World) -> Vec<(SessionId, u64, u64)> {
+fn bounds(world: &World, observed: &Observed) -> Vec<(SessionId, u64, u64)> {
     let header = &world.state.group(world.group).unwrap().header;
     let shards = u64::from(header.shard_count);
     let factor = u64::from(header.policy.load_factor_permille);
-    let active = active(world);
+    let active = active(world, observed);
     let weights: u64 = active.iter().map(|(_, weight)| weight).sum();
     let bound = |(id, weight): (SessionId, u64)| {
         let stretched = factor * shards * weight / (1_000 * weights);
@@ -236,11 +241,12 @@ proptest! {
     #[test]
     fn nobody_is_given_a_shard_above_its_cap(history in world(), chance in chance()) {
         let world = lived(history);
-        let plan = world.plan(&chance.observe(&world));
+        let observed = chance.observe(&world);
+        let plan = world.plan(&observed);
         let given = plan.grants.iter().map(|grant| grant.to);
         let given: BTreeSet<SessionId> =
             given.chain(plan.revokes.iter().filter_map(|revoke| revoke.next)).collect();
-        let bounds = bounds(&world);
+        let bounds = bounds(&world, &observed);
         for id in given {
             let (_, _, cap) = bounds.iter().find(|(active, ..)| *active == id).unwrap();
             let load = load_after(&world, &plan, id);
@@ -266,12 +272,23 @@ proptest! {
     }
 
     #[test]
+    fn workers_that_stop_are_given_nothing(history in world(), chance in chance()) {
+        let world = lived(history);
+        let observed = chance.observe(&world);
+        let plan = world.plan(&observed);
+        let given = plan.grants.iter().map(|grant| grant.to);
+        for to in given.chain(plan.revokes.iter().filter_map(|revoke| revoke.next)) {
+            prop_assert!(!observed.stopping.contains(&to), "{} stops", to);
+        }
+    }
+
+    #[test]
     fn there_is_room_for_every_shard_while_workers_are_connected(history in world()) {
         let world = lived(history);
         let plan = world.plan(&Observed::default());
         prop_assert_eq!(plan.report.moves_left(Reason::AllAtCap), 0);
         let unowned = world.state.group(world.group).unwrap().unowned().count();
-        let expected = if active(&world).is_empty() { 0 } else { unowned };
+        let expected = if active(&world, &Observed::default()).is_empty() { 0 } else { unowned };
         prop_assert_eq!(plan.grants.len(), expected);
     }
 
@@ -293,13 +310,13 @@ proptest! {
     fn any_history_settles_between_the_share_and_the_cap(history in world()) {
         let mut world = lived(history);
         world.settle(&Observed::default());
-        for (id, floor, cap) in bounds(&world) {
+        for (id, floor, cap) in bounds(&world, &Observed::default()) {
             let load = u64::try_from(world.state.owned(id).len()).unwrap();
             prop_assert!((floor..=cap).contains(&load), "{} not in {}..={}", load, floor, cap);
         }
-        let taken: usize = active(&world).iter().map(|(id, _)| world.state.owned(*id).len()).sum();
+        let taken: usize = active(&world, &Observed::default()).iter().map(|(id, _)| world.state.owned(*id).len()).sum();
         let all = world.shards().count();
-        prop_assert!(taken == all || active(&world).is_empty(), "draining workers keep some");
+        prop_assert!(taken == all || active(&world, &Observed::default()).is_empty(), "draining workers keep some");
     }
 
     #[test]
@@ -313,7 +330,7 @@ proptest! {
             take(&mut world, step);
         }
         world.settle(&Observed::default());
-        let active = active(&world);
+        let active = active(&world, &Observed::default());
         let fullest = active.iter().map(|(id, _)| world.state.owned(*id).len()).max().unwrap_or(0);
         let all = world.shards().count();
         // Or as even as whole shards allow, where a tenth is less than one.
