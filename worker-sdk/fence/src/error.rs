@@ -196,6 +196,21 @@ impl CheckpointError {
     pub fn may_have_happened(&self) -> bool {
         matches!(self, Self::OutcomeUnknown { .. })
     }
+
+    /// Returns what a seal, write or deletion answers whose last try said this, when an earlier try of it
+    /// may have been carried out: the outcome is not known, for what refuses the repetition may have come
+    /// after what was carried out.
+    ///
+    /// For a store that tries again by itself: a refusal says that nothing was changed.
+    #[must_use]
+    pub fn in_doubt(self) -> Self {
+        match self {
+            Self::OutcomeUnknown { .. } => self,
+            said => Self::OutcomeUnknown {
+                source: Box::new(said),
+            },
+        }
+    }
 }
 
 #[cfg(test)]
@@ -286,5 +301,15 @@ mod tests {
                 .any(|error| error.is_retryable())
         );
         assert!(unknown.may_have_happened() && !unavailable.may_have_happened());
+    }
+
+    #[test]
+    fn what_may_have_happened_is_not_undone_by_a_refusal_that_came_later() {
+        let refused = CheckpointError::refused(&token(), Refusal::EpochConflict);
+        let said = refused.to_string();
+        let doubtful = refused.in_doubt();
+        assert!(doubtful.may_have_happened() && !doubtful.is_final());
+        let source = std::error::Error::source(&doubtful).map(ToString::to_string);
+        assert_eq!(source, Some(said));
     }
 }
