@@ -219,8 +219,8 @@ impl Harness for Grants {
     }
 
     /// A seal is an entry of the log, and the bytes are read after it was applied.
-    fn has_one_order(&self) -> bool {
-        false
+    fn seals_in_two_steps(&self) -> bool {
+        true
     }
 
     async fn conflicting(&mut self, token: &FencingToken) -> Option<FencingToken> {

@@ -44,13 +44,12 @@ pub trait Harness: Send + Sync {
         None
     }
 
-    /// Says whether calls that overlap must have the answers of calls made one after the other.
+    /// Says whether the store raises the fence in one step and reads what the seal returns in a later one,
+    /// as the contract allows: that may hold what the same owner has written meanwhile.
     ///
-    /// The contract asks for less: a seal raises the fence and *then* reads, so that what it returns may
-    /// hold what its own owner wrote meanwhile, and a read may be behind. A store that does so in two
-    /// steps says no, and the cases about it are left out.
-    fn has_one_order(&self) -> bool {
-        true
+    /// The default is `false`: a seal happens at one moment.
+    fn seals_in_two_steps(&self) -> bool {
+        false
     }
 
     /// Closes the store and opens it again over what it has made durable, as a crash of the process

@@ -132,6 +132,8 @@ pub(super) struct History {
     pub(super) calls: Vec<Call>,
     /// When each tenure was asked for. A store may know of grants, and refuse older ones from then on.
     pub(super) grants: Vec<(Epoch, u64)>,
+    /// Whether a seal raises the fence at one moment and reads at a later one.
+    pub(super) seals_in_two_steps: bool,
 }
 
 impl fmt::Display for History {
@@ -160,7 +162,7 @@ impl History {
             history: self,
             seen: HashSet::new(),
         };
-        search.explains(0, Model::default())
+        search.explains(Past::default(), Model::default())
     }
 
     /// Says whether a newer tenure had been granted before a call was answered.
@@ -219,17 +221,35 @@ impl Model {
     }
 }
 
+/// Calls that a search has put in order, as bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Past {
+    /// Those that are over.
+    over: u64,
+    /// Seals that have raised the fence and not read yet.
+    raised: u64,
+}
+
+impl Past {
+    fn with(self, index: usize) -> Self {
+        Self {
+            over: self.over | 1 << index,
+            raised: self.raised & !(1 << index),
+        }
+    }
+}
+
 struct Search<'h> {
     history: &'h History,
-    /// Calls behind, and the state they led to.
-    seen: HashSet<(u64, Model)>,
+    /// Calls of the past, and the state they led to.
+    seen: HashSet<(Past, Model)>,
 }
 
 impl Search<'_> {
-    /// Says whether the calls that are not in `behind` can follow a state.
-    fn explains(&mut self, behind: u64, model: Model) -> bool {
+    /// Says whether the calls that are not in the past can follow a state.
+    fn explains(&mut self, past: Past, model: Model) -> bool {
         let calls = &self.history.calls;
-        let ahead = |index: &usize| behind & (1 << index) == 0;
+        let ahead = |index: &usize| past.over & (1 << index) == 0;
         let known = |index: &usize| calls[*index].answer != Answer::Unknown;
         // Nothing can follow a call that was answered before it began.
         let first_ended = (0..calls.len())
@@ -241,7 +261,7 @@ impl Search<'_> {
             // What is left may never have happened.
             return true;
         };
-        if !self.seen.insert((behind, model.clone())) {
+        if !self.seen.insert((past, model.clone())) {
             return false;
         }
         for index in (0..calls.len()).filter(ahead) {
@@ -249,19 +269,30 @@ impl Search<'_> {
             if call.began > first_ended {
                 continue;
             }
-            let behind = behind | 1 << index;
             let mut next = model.clone();
-            let answer = next.does(call);
+            let (answer, raised) = if past.raised & (1 << index) == 0 {
+                let answer = next.does(call);
+                let raised = matches!((&call.asked, &answer), (Asked::Seal, Answer::Found(_)));
+                (answer, raised && self.history.seals_in_two_steps)
+            } else {
+                (Answer::Found(model.content), false)
+            };
             let explained = call.answer == Answer::Unknown || call.answer == answer;
-            if explained && self.explains(behind, next) {
+            if explained && self.explains(past.with(index), next.clone()) {
                 return true;
+            }
+            if raised {
+                let raised = past.raised | 1 << index;
+                if self.explains(Past { raised, ..past }, next) {
+                    return true;
+                }
             }
             let refused_by_grant = call.answer == Answer::Fenced
                 && call
                     .token
                     .as_ref()
                     .is_some_and(|token| self.history.granted_on(token.epoch, call.ended));
-            if refused_by_grant && self.explains(behind, model.clone()) {
+            if refused_by_grant && self.explains(past.with(index), model.clone()) {
                 return true;
             }
         }
@@ -307,6 +338,16 @@ mod tests {
         let history = History {
             calls,
             grants: vec![(Epoch::new(7).unwrap(), 0), (Epoch::new(8).unwrap(), 5)],
+            seals_in_two_steps: false,
+        };
+        history.is_linear()
+    }
+
+    fn linear_in_two_steps(calls: Vec<Call>) -> bool {
+        let history = History {
+            calls,
+            seals_in_two_steps: true,
+            ..History::default()
         };
         history.is_linear()
     }
@@ -331,6 +372,49 @@ mod tests {
         let seal = call(8, Asked::Seal, Answer::Found(None), (10, 20));
         let late = write(7, 1, Answer::Done, (21, 22));
         assert!(!linear(vec![sealed(), seal, late]));
+    }
+
+    #[test]
+    fn a_seal_of_two_steps_may_read_what_its_owner_wrote_beside_it_and_nothing_less() {
+        let sealing = |answer| call(7, Asked::Seal, answer, (3, 20));
+        // The tenure is sealed a second time, and writes twice meanwhile.
+        let written = |answer| {
+            vec![
+                sealed(),
+                sealing(answer),
+                write(7, 1, Answer::Done, (4, 5)),
+                write(7, 2, Answer::Done, (6, 7)),
+            ]
+        };
+        for answer in [Answer::Found(None), content(7, 1), content(7, 2)] {
+            assert!(linear_in_two_steps(written(answer)));
+        }
+        let read_early = call(8, Asked::Seal, Answer::Found(None), (10, 20));
+        let landed = write(7, 1, Answer::Done, (3, 4));
+        let fenced = write(7, 2, Answer::Fenced, (11, 12));
+        let own = write(8, 3, Answer::Done, (13, 14));
+        assert!(!linear_in_two_steps(vec![
+            sealed(),
+            landed.clone(),
+            read_early.clone()
+        ]));
+        let seal = |answer| Call {
+            answer,
+            ..read_early.clone()
+        };
+        let around = |answer| {
+            vec![
+                sealed(),
+                landed.clone(),
+                fenced.clone(),
+                own.clone(),
+                seal(answer),
+            ]
+        };
+        assert!(linear_in_two_steps(around(content(8, 3))));
+        assert!(linear_in_two_steps(around(content(7, 1))));
+        // In one step it cannot return what was written only because the fence had been raised.
+        assert!(!linear(around(content(8, 3))));
     }
 
     #[test]

@@ -23,9 +23,6 @@ const CALLS_EACH: u64 = 5;
 
 pub(super) async fn cases(stage: &mut Stage<'_>) {
     stage.begin("overlapping_calls_have_one_order", rule::LINEAR);
-    if !stage.has_one_order() {
-        return stage.leave_out();
-    }
     let paused = Disturbances {
         pauses_max: 3,
         ..Disturbances::default()
@@ -54,7 +51,10 @@ async fn one_history(stage: &mut Stage<'_>, disturbances: Disturbances) {
         store: Arc::new(disturbed),
         moments: AtomicU64::new(0),
     });
-    let mut history = History::default();
+    let mut history = History {
+        seals_in_two_steps: stage.seals_in_two_steps(),
+        ..History::default()
+    };
 
     let old = stage.grant().await;
     history.grants.push((old.epoch, recorder.moment()));

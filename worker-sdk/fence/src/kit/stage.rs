@@ -138,8 +138,8 @@ impl<'h> Stage<'h> {
         Some(other)
     }
 
-    pub(super) fn has_one_order(&self) -> bool {
-        self.harness.has_one_order()
+    pub(super) fn seals_in_two_steps(&self) -> bool {
+        self.harness.seals_in_two_steps()
     }
 
     /// Stops every call from here on for a while at each point at which it waits.
