@@ -23,8 +23,11 @@ test-stores: setup ## Test every store adapter against the real server, which is
 check: ## Run everything that a change must pass; changes no file
 	@.ci/run
 
-bench: setup ## Measure what is meant to be fast
-	@.ci/cargo bench --benches
+bench: setup ## Measure fenced beside unfenced writes, and Tenure beside etcd and ZooKeeper (BENCH=--quick: only see that it runs)
+	@.ci/setup-stores
+	@benches/setup
+	@CARGO_INCREMENTAL=0 .ci/cargo build --config benches/optimized.toml --bin tenure --bench fence
+	@CARGO_INCREMENTAL=0 .ci/cargo bench --config benches/optimized.toml --profile dev --bench fence -- $(BENCH)
 
 # What a build needs beyond Rust, git, make, g++ and CA certificates.
 setup:
