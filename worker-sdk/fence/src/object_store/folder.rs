@@ -3,11 +3,17 @@
 //! What a conditional put needs, a file system has in pieces: a lock that ends with its process
 //! (`flock`), a rename that replaces a file in one step, and `fsync` of the file and of the folder
 //! that names it. Put together in this order they are atomic between processes and durable.
+//!
+//! A name can be seen before it is durable: its process may have crashed, or failed, between the
+//! rename and the sync. So whoever reads an object syncs the folder that names it before it relies on
+//! what it has read; and whoever uses a folder that another has made syncs its name once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,10 +22,19 @@ use bytes::Bytes;
 use super::backend::{Backend, BackendError, Object, Version};
 
 /// A folder of the local file system.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Folder {
     root: PathBuf,
+    /// Folders below the root, and the root, whose names this process has synced.
+    durable: Arc<Mutex<HashSet<PathBuf>>>,
+    sync: Arc<SyncFolder>,
 }
+
+/// Makes the names in a folder durable.
+type SyncFolder = dyn Fn(&Path) -> io::Result<()> + Send + Sync;
+
+/// How many folders are remembered to be durable. Beyond it they are synced once more.
+const DURABLE_MAX: usize = 65_536;
 
 /// The folder of the locks, and of the files being written under them. No name of an object begins
 /// with a dot.
@@ -49,7 +64,11 @@ const LOCK_TRIES: u32 = 200;
 
 impl Folder {
     pub(super) fn new(root: PathBuf) -> Self {
-        Self { root }
+        Self {
+            root,
+            durable: Arc::default(),
+            sync: Arc::new(sync_folder),
+        }
     }
 
     /// Takes the lock of an object.
@@ -84,7 +103,7 @@ impl Folder {
         options.create(true).truncate(false).write(true);
         match options.open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                create_folders(&self.root, &self.root.join(LOCKS))?;
+                self.create(&self.root.join(LOCKS))?;
                 options.open(path)
             }
             opened => opened,
@@ -93,6 +112,73 @@ impl Folder {
 
     fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
+    }
+
+    /// Reads a file, and makes sure that a crash does not take it away again.
+    fn read_durable(&self, path: &Path) -> io::Result<Option<Bytes>> {
+        let bytes = read(path)?;
+        if bytes.is_some() {
+            // After the read: what was renamed before it is synced by this, whoever renamed it.
+            (self.sync)(path.parent().unwrap_or(&self.root))?;
+        }
+        Ok(bytes)
+    }
+
+    /// Puts bytes under a name in one step, durably.
+    fn replace(&self, unfinished: &Path, path: &Path, bytes: &[u8]) -> Result<(), BackendError> {
+        let parent = path.parent().unwrap_or(&self.root);
+        let written = || {
+            self.create(parent)?;
+            let mut file = File::create(unfinished)?;
+            file.write_all(bytes)?;
+            file.sync_all()
+        };
+        written().map_err(not_done)?;
+        fs::rename(unfinished, path).map_err(not_done)?;
+        // After the rename the new bytes may be there for good, whatever the sync says.
+        (self.sync)(parent).map_err(|error| BackendError::Unknown(error.into()))
+    }
+
+    /// Creates a folder and those above it, and makes their names durable.
+    fn create(&self, folder: &Path) -> io::Result<()> {
+        let is_there = folder.is_dir();
+        if is_there && (!folder.starts_with(&self.root) || self.durable().contains(folder)) {
+            // What is there above the root is not made by this, and not this one's to sync.
+            return Ok(());
+        }
+        let parent = match folder.parent() {
+            None => return Ok(()),
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+        };
+        self.create(parent)?;
+        match fs::create_dir(folder) {
+            // By another process, perhaps a moment ago: it may not have synced it yet.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => created?,
+        }
+        match (self.sync)(parent) {
+            // The root is in a folder that only its owner may read. Then it is the owner who has
+            // made the root, and not another process like this one.
+            Err(error) if is_there && error.kind() == io::ErrorKind::PermissionDenied => {}
+            synced => synced?,
+        }
+        let mut durable = self.durable();
+        if durable.len() >= DURABLE_MAX {
+            durable.clear();
+        }
+        durable.insert(folder.to_owned());
+        Ok(())
+    }
+
+    fn durable(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
+        self.durable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Folder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Folder({})", self.root.display())
     }
 }
 
@@ -113,8 +199,9 @@ impl Locked {
 #[async_trait]
 impl Backend for Folder {
     async fn get(&self, name: &str) -> Result<Option<Object>, BackendError> {
-        let path = self.path(name);
-        let bytes = blocking(move || read(&path)).await.map_err(not_done)?;
+        let (folder, path) = (self.clone(), self.path(name));
+        let bytes = blocking(move || folder.read_durable(&path)).await;
+        let bytes = bytes.map_err(not_done)?;
         Ok(bytes.map(|bytes| Object {
             version: Version(bytes.clone()),
             bytes,
@@ -128,7 +215,7 @@ impl Backend for Folder {
         condition: Option<&Version>,
     ) -> Result<Version, BackendError> {
         let locked = self.lock(Kind::Conditional, name).await?;
-        let (root, path) = (self.root.clone(), self.path(name));
+        let (folder, path) = (self.clone(), self.path(name));
         let (condition, new) = (condition.cloned(), bytes.clone());
         let replaced = blocking(move || {
             let current = read(&path).map_err(not_done)?.map(Version);
@@ -136,16 +223,16 @@ impl Backend for Folder {
                 return Err(BackendError::Refused("the object is another".into()));
             }
             // From here on the lock is dropped only after the rename: also when the caller has gone.
-            replace(&root, &locked.unfinished(), &path, &new)
+            folder.replace(&locked.unfinished(), &path, &new)
         });
         replaced.await?;
         Ok(Version(bytes))
     }
 
     async fn put(&self, name: &str, bytes: Bytes) -> Result<(), BackendError> {
-        let (root, path) = (self.root.clone(), self.path(name));
+        let (folder, path) = (self.clone(), self.path(name));
         let locked = self.lock(Kind::Plain, name).await?;
-        blocking(move || replace(&root, &locked.unfinished(), &path, &bytes)).await
+        blocking(move || folder.replace(&locked.unfinished(), &path, &bytes)).await
     }
 
     async fn list(
@@ -175,47 +262,6 @@ impl Backend for Folder {
             _ => Ok(()),
         });
         deleted.await.map_err(not_done)
-    }
-}
-
-/// Puts bytes under a name in one step, durably.
-fn replace(root: &Path, unfinished: &Path, path: &Path, bytes: &[u8]) -> Result<(), BackendError> {
-    let parent = path.parent().unwrap_or(root);
-    let written = || {
-        create_folders(root, parent)?;
-        let mut file = File::create(unfinished)?;
-        file.write_all(bytes)?;
-        file.sync_all()
-    };
-    written().map_err(not_done)?;
-    fs::rename(unfinished, path).map_err(not_done)?;
-    // After the rename the new bytes may be there for good, whatever the sync says.
-    sync_folder(parent).map_err(|error| BackendError::Unknown(error.into()))
-}
-
-/// Creates a folder and those above it, up to the root, and makes their names durable.
-fn create_folders(root: &Path, folder: &Path) -> io::Result<()> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    if let Some(parent) = folder.parent()
-        && folder != root
-    {
-        create_folders(root, parent)?;
-    }
-    let created = if folder == root {
-        fs::create_dir_all(folder)
-    } else {
-        fs::create_dir(folder)
-    };
-    match created {
-        // Another came first. It may not have synced it yet, so this one does too.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        created => created?,
-    }
-    match folder.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => sync_folder(parent),
-        _ => Ok(()),
     }
 }
 
@@ -280,4 +326,107 @@ impl From<StoppedRuntime> for BackendError {
 
 fn not_done(error: io::Error) -> BackendError {
     BackendError::NotDone(error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::error::CheckpointError;
+    use crate::object_store::{Bucket, ObjectStore, ObjectStoreOptions};
+    use crate::store::CheckpointStore;
+    use crate::token::FencingToken;
+
+    /// A folder whose names become durable only while `is_well`.
+    fn ailing(root: &Path) -> (Folder, Arc<AtomicBool>) {
+        let is_well = Arc::new(AtomicBool::new(true));
+        let mut folder = Folder::new(root.to_owned());
+        folder.sync = Arc::new({
+            let is_well = Arc::clone(&is_well);
+            move |folder: &Path| {
+                if is_well.load(Ordering::Relaxed) {
+                    return sync_folder(folder);
+                }
+                Err(io::Error::other("the disk is ill"))
+            }
+        });
+        (folder, is_well)
+    }
+
+    #[tokio::test]
+    async fn a_name_that_may_not_be_durable_is_not_relied_on() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, is_well) = ailing(&root.path().join("bucket"));
+        let first = folder.put_if("a/b", "first".into(), None).await.unwrap();
+        is_well.store(false, Ordering::Relaxed);
+        let put = folder.put_if("a/b", "second".into(), Some(&first)).await;
+        assert!(matches!(put, Err(BackendError::Unknown(_))), "{put:?}");
+        // It can be seen, but a crash may take it away again.
+        let seen = fs::read(folder.path("a/b")).unwrap();
+        assert_eq!(seen, b"second");
+        assert!(folder.get("a/b").await.is_err());
+        is_well.store(true, Ordering::Relaxed);
+        let found = folder.get("a/b").await.unwrap().unwrap();
+        assert_eq!(found.bytes, "second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_seal_is_acknowledged_only_when_a_crash_cannot_undo_it() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, is_well) = ailing(&root.path().join("bucket"));
+        let other = Bucket::folder(folder.root.clone());
+        let bucket = Bucket {
+            backend: Arc::new(folder),
+        };
+        let options = ObjectStoreOptions::default;
+        let store = ObjectStore::open(bucket, options()).await.unwrap();
+        let token = |epoch: u64| -> FencingToken {
+            format!("shard/orders/7@{epoch}:00000000000000000000000000c0ffee/{epoch}")
+                .parse()
+                .unwrap()
+        };
+        store.seal(&token(7)).await.unwrap();
+        is_well.store(false, Ordering::Relaxed);
+        // The first has put its manifest in place, the second finds it there.
+        for _ in 0..2 {
+            let sealed = store.seal(&token(8)).await;
+            assert!(
+                matches!(sealed, Err(ref error) if error.is_retryable()),
+                "{sealed:?}"
+            );
+        }
+        // By another process that can sync it is acknowledged.
+        let other = ObjectStore::open(other, options()).await.unwrap();
+        assert_eq!(other.seal(&token(8)).await.unwrap(), None);
+        is_well.store(true, Ordering::Relaxed);
+        assert_eq!(store.seal(&token(8)).await.unwrap(), None);
+        let stale = store.seal(&token(7)).await;
+        assert!(matches!(stale, Err(CheckpointError::Fenced { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_another_process_has_made_is_synced_once() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().join("deep/bucket");
+        let other = Folder::new(root.clone());
+        other.put("a/b/first", "1".into()).await.unwrap();
+
+        let synced: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
+        let mut folder = Folder::new(root.clone());
+        folder.sync = Arc::new({
+            let synced = Arc::clone(&synced);
+            move |folder: &Path| {
+                synced.lock().unwrap().push(folder.to_owned());
+                sync_folder(folder)
+            }
+        });
+        folder.put("a/b/second", "2".into()).await.unwrap();
+        let parent = root.parent().unwrap().to_owned();
+        // Each name on the way in the folder that holds it, and last the object's own.
+        let names = vec![parent, root.clone(), root.join("a"), root.join("a/b")];
+        assert_eq!(std::mem::take(&mut *synced.lock().unwrap()), names);
+        folder.put("a/b/third", "3".into()).await.unwrap();
+        assert_eq!(*synced.lock().unwrap(), [root.join("a/b")]);
+    }
 }
