@@ -43,10 +43,15 @@ impl Call {
 
     /// The outcome of a call that ends here with an error of the bucket.
     pub(super) fn failed(&self, source: StoreError) -> CheckpointError {
+        self.ended(CheckpointError::Unavailable { source })
+    }
+
+    /// The outcome of a call that ends here with an error that says that nothing was changed.
+    fn ended(&self, error: CheckpointError) -> CheckpointError {
         if self.changed.load(Ordering::Relaxed) {
-            return CheckpointError::OutcomeUnknown { source };
+            return error.in_doubt();
         }
-        CheckpointError::Unavailable { source }
+        error
     }
 }
 
@@ -63,8 +68,6 @@ pub(super) struct Change {
 enum Install {
     /// It is there, or was until it was replaced in its turn.
     Done(Record),
-    /// What was to be brought about is there already, by whomever.
-    Found(Record),
     /// Another was put there. Carries it; what was to be put there is not, and never will be.
     Beaten(Option<Stored>),
 }
@@ -87,12 +90,14 @@ impl Manifests {
 
     /// Reads a manifest and remembers it.
     pub(super) async fn fetch(&self, resource: &Resource) -> Result<Option<Stored>, FetchError> {
-        let stored = self.read(resource).await?;
+        let stored = self.read(resource).await;
         match &stored {
-            Some(stored) => self.cache.put(resource, stored.clone()),
-            None => self.cache.forget(resource),
+            Ok(Some(stored)) => self.cache.put(resource, stored.clone()),
+            // Or the next call would ask for its place again, instead of telling the damage.
+            Ok(None) | Err(FetchError::Corrupt(_)) => self.cache.forget(resource),
+            Err(FetchError::Backend(_)) => {}
         }
-        Ok(stored)
+        stored
     }
 
     /// Decides without changing anything, from what was last seen if that says yes.
@@ -148,19 +153,10 @@ impl Manifests {
                 Err(refusal) => return Err(CheckpointError::refused(token, refusal)),
             };
             let next = Manifest::after(base.as_ref(), next);
-            match self
-                .install(call, token, base.as_ref(), next, &decide)
-                .await?
-            {
+            match self.install(call, resource, base.as_ref(), next).await? {
                 Install::Done(record) => {
                     let replaced = base.map(|base| base.manifest.record);
                     return Ok(Change { record, replaced });
-                }
-                Install::Found(record) => {
-                    return Ok(Change {
-                        record,
-                        replaced: None,
-                    });
                 }
                 // Again at once, without a pause: one that waits after it has read comes too late
                 // again, and an old owner that writes all the time would keep a new one from
@@ -178,12 +174,10 @@ impl Manifests {
     async fn install(
         &self,
         call: &Call,
-        token: &FencingToken,
+        resource: &Resource,
         base: Option<&Stored>,
         next: Manifest,
-        decide: &(impl Fn(Option<&Record>) -> Result<Option<Record>, Refusal> + Send + Sync),
     ) -> Result<Install, CheckpointError> {
-        let resource = &token.resource;
         let name = self.layout.manifest(resource);
         let bytes = next.encode();
         let condition = base.map(|base| &base.version);
@@ -219,14 +213,10 @@ impl Manifests {
             // Also after a refusal: something between here and the server may have repeated the
             // request, and then the refusal was the repetition's.
             match self.fetch(resource).await {
-                Ok(stored) => match settle(base, &next, stored.as_ref(), is_unknown, decide) {
+                Ok(stored) => match settle(base, &next, stored.as_ref()) {
                     Settled::Installed => {
                         call.may_change();
                         return Ok(Install::Done(next.record));
-                    }
-                    Settled::Found(record) => {
-                        call.may_change();
-                        return Ok(Install::Found(record));
                     }
                     Settled::Beaten => {
                         call.has_not_changed();
@@ -234,7 +224,10 @@ impl Manifests {
                     }
                     Settled::Untouched if is_unknown => {}
                     Settled::Untouched => call.has_not_changed(),
-                    Settled::Unknown => return Err(call.failed(last)),
+                    Settled::Unknown => {
+                        call.may_change();
+                        return Err(call.failed(last));
+                    }
                 },
                 Err(error @ FetchError::Corrupt(_)) => return Err(error.during(call, resource)),
                 // Which of the two failures is told does not matter.
@@ -266,50 +259,51 @@ impl Change {
 enum Settled {
     /// It has replaced the base.
     Installed,
-    /// What it was to bring about is there: this record.
-    Found(Record),
     /// Another has replaced the base, so this one never can.
     Beaten,
     /// The base is still there: the put may be made again.
     Untouched,
-    /// The base was replaced more than once since; whether it was this put that came first cannot
-    /// be seen any more.
+    /// The base was replaced so often since that nothing tells any more whether it was this put that
+    /// came first.
     Unknown,
 }
 
-fn settle(
-    base: Option<&Stored>,
-    next: &Manifest,
-    stored: Option<&Stored>,
-    is_unknown: bool,
-    decide: &impl Fn(Option<&Record>) -> Result<Option<Record>, Refusal>,
-) -> Settled {
-    let base_nonce = base.map_or(0, |base| base.manifest.nonce);
-    let Some(stored) = stored else {
-        // Gone although there was a base: somebody has deleted it, and no put can replace it now.
+/// Finds out what became of a put, by what is there after it, whatever it was answered: a refusal too
+/// may be that of a repetition, which something between here and the server has made.
+fn settle(base: Option<&Stored>, next: &Manifest, found: Option<&Stored>) -> Settled {
+    let Some(found) = found else {
+        // Gone although there was a base: somebody has deleted it, and what followed it.
         return match base {
             None => Settled::Untouched,
-            Some(_) => Settled::Beaten,
+            Some(_) => Settled::Unknown,
         };
     };
-    let Manifest {
-        nonce,
-        previous,
-        record,
-    } = &stored.manifest;
-    if *nonce == next.nonce || *previous == next.nonce {
+    let found = &found.manifest;
+    let base_nonce = base.map(|base| base.manifest.nonce);
+    if found.line().any(|manifest| manifest.nonce == next.nonce) {
         return Settled::Installed;
     }
-    if base.is_some() && *nonce == base_nonce {
+    if base_nonce == Some(found.nonce) {
         return Settled::Untouched;
     }
-    if *previous == base_nonce || !is_unknown {
+    // A seal that was passed changes nothing any more. What is there now is decided from anew: the
+    // fence is at its epoch, or above, or never was.
+    let Some((sequence, _)) = next.record.latest else {
+        return Settled::Beaten;
+    };
+    // The one that followed the base is known, or the base was the last of its epoch.
+    if found
+        .line()
+        .any(|manifest| base_nonce == Some(manifest.nonce))
+    {
         return Settled::Beaten;
     }
-    // Several have followed. If what was asked for is there, it does not matter who did it.
-    match decide(Some(record)) {
-        Ok(None) => Settled::Found(record.clone()),
-        Ok(Some(_)) | Err(_) => Settled::Unknown,
+    // The last of the epoch has the highest sequence. A write that is at that sequence, but has
+    // another nonce, was put there by another call.
+    let epoch = next.record.fence.epoch;
+    match found.line().find(|manifest| manifest.epoch == epoch) {
+        Some(last) if last.sequence <= Some(sequence) => Settled::Beaten,
+        Some(_) | None => Settled::Unknown,
     }
 }
 
@@ -331,10 +325,10 @@ impl FetchError {
     pub(super) fn during(self, call: &Call, resource: &Resource) -> CheckpointError {
         match self {
             Self::Backend(error) => call.failed(error.into_source()),
-            Self::Corrupt(source) => CheckpointError::Corrupt {
+            Self::Corrupt(source) => call.ended(CheckpointError::Corrupt {
                 resource: resource.clone(),
                 source,
-            },
+            }),
         }
     }
 }
@@ -376,10 +370,17 @@ mod tests {
         Manifest::after(Some(base), record.unwrap())
     }
 
-    /// Settles the first write of a tenure, whose put was answered with anything but success.
-    fn settle_write(base: &Stored, next: &Manifest, found: &Stored, is_unknown: bool) -> Settled {
-        let decide = |current: Option<&Record>| Record::write(current, &token(7), write(1));
-        settle(Some(base), next, Some(found), is_unknown, &decide)
+    fn settle_write(base: &Stored, next: &Manifest, found: &Stored) -> Settled {
+        settle(Some(base), next, Some(found))
+    }
+
+    /// Puts writes or deletions after a manifest, numbered from `first`.
+    fn many(base: &Stored, token: &FencingToken, first: u64, count: u64) -> Stored {
+        let mut latest = base.clone();
+        for number in first..first + count {
+            latest = stored(written(&latest, token, number));
+        }
+        latest
     }
 
     #[test]
@@ -388,46 +389,102 @@ mod tests {
         let next = written(&base, &token(7), 1);
         let mine = stored(next.clone());
         let after_mine = stored(sealed(Some(&mine), &token(8)));
+        let long_after_mine = many(&after_mine, &token(8), 1, 5);
         let other = stored(sealed(Some(&base), &token(8)));
-        for is_unknown in [false, true] {
-            let settled = |found| settle_write(&base, &next, found, is_unknown);
-            assert_eq!(settled(&base), Settled::Untouched);
-            assert_eq!(settled(&mine), Settled::Installed);
-            assert_eq!(settled(&after_mine), Settled::Installed);
-            assert_eq!(settled(&other), Settled::Beaten);
+        let after_other = many(&other, &token(8), 1, 5);
+        let settled = |found: &Stored| settle_write(&base, &next, found);
+        assert_eq!(settled(&base), Settled::Untouched);
+        assert_eq!(settled(&mine), Settled::Installed);
+        assert_eq!(settled(&after_mine), Settled::Installed);
+        assert_eq!(settled(&long_after_mine), Settled::Installed);
+        assert_eq!(settled(&other), Settled::Beaten);
+        assert_eq!(settled(&after_other), Settled::Beaten);
+    }
+
+    #[test]
+    fn an_owner_that_was_replaced_learns_it_however_much_was_written_since() {
+        let base = many(&stored(sealed(None, &token(7))), &token(7), 1, 20);
+        // Also by a handle whose memory is older than the end of its tenure.
+        let end = many(&base, &token(7), 21, 20);
+        let next = written(&base, &token(7), 41);
+        let mut latest = end;
+        for epoch in 8..12 {
+            latest = stored(sealed(Some(&latest), &token(epoch)));
+            latest = many(&latest, &token(epoch), 1, 1_000);
+            assert_eq!(settle_write(&base, &next, &latest), Settled::Beaten);
         }
+        // The retry of what another call has put there is no less too late.
+        let retry = written(&base, &token(7), 40);
+        assert_eq!(settle_write(&base, &retry, &latest), Settled::Beaten);
+    }
+
+    #[test]
+    fn a_write_that_a_new_owner_may_have_found_is_not_said_to_have_been_beaten() {
+        let base = stored(sealed(None, &token(7)));
+        let next = written(&base, &token(7), 1);
+        let mine = stored(next.clone());
+        // Two seals between a put and the look for it: both manifests go on referring to its value.
+        let second = stored(sealed(Some(&mine), &token(8)));
+        let third = stored(sealed(Some(&second), &token(9)));
+        assert_eq!(settle_write(&base, &next, &third), Settled::Installed);
     }
 
     #[test]
     fn what_cannot_be_seen_any_more_is_unknown() {
         let base = stored(sealed(None, &token(7)));
         let next = written(&base, &token(7), 1);
-        let other = stored(sealed(Some(&base), &token(8)));
-        let later = stored(written(&other, &token(8), 1));
-        assert_eq!(settle_write(&base, &next, &later, true), Settled::Unknown);
-        // Refused by the server: then it did not come first.
-        assert_eq!(settle_write(&base, &next, &later, false), Settled::Beaten);
-    }
-
-    #[test]
-    fn a_write_that_is_there_is_found_whoever_put_it() {
-        let base = stored(sealed(None, &token(7)));
-        let next = written(&base, &token(7), 1);
-        // A copy of the same call, after another manifest.
-        let between = stored(Manifest::after(Some(&base), base.manifest.record.clone()));
-        let copy = stored(written(&between, &token(7), 1));
-        let found = settle_write(&base, &next, &copy, true);
-        assert_eq!(found, Settled::Found(copy.manifest.record));
+        let settled = |found: &Stored| settle_write(&base, &next, found);
+        // The owner's own later writes may have followed it, or another that came first.
+        for first in [stored(next.clone()), base.clone()] {
+            let later = many(&first, &token(7), 2, 100);
+            assert_eq!(settled(&later), Settled::Unknown);
+            let sealed_since = stored(sealed(Some(&later), &token(8)));
+            assert_eq!(
+                settled(&many(&sealed_since, &token(8), 1, 100)),
+                Settled::Unknown
+            );
+        }
+        // More tenures have passed than are kept.
+        let mut latest = base.clone();
+        for epoch in 8..40 {
+            latest = stored(sealed(Some(&latest), &token(epoch)));
+        }
+        assert_eq!(settled(&latest), Settled::Unknown);
+        // Somebody has deleted the manifest.
+        assert_eq!(settle(Some(&base), &next, None), Settled::Unknown);
     }
 
     #[test]
     fn a_first_seal_is_settled_like_any_other_put() {
         let next = sealed(None, &token(7));
-        let decide = |current: Option<&Record>| Record::seal(current, &token(7));
-        let settled = |found: Option<&Stored>| settle(None, &next, found, true, &decide);
+        let settled = |found: Option<&Stored>| settle(None, &next, found);
         assert_eq!(settled(None), Settled::Untouched);
-        assert_eq!(settled(Some(&stored(next.clone()))), Settled::Installed);
+        let mine = stored(next.clone());
+        assert_eq!(settled(Some(&mine)), Settled::Installed);
+        assert_eq!(
+            settled(Some(&many(&mine, &token(7), 1, 5))),
+            Settled::Installed
+        );
         let other = stored(sealed(None, &token(8)));
         assert_eq!(settled(Some(&other)), Settled::Beaten);
+        assert_eq!(
+            settled(Some(&many(&other, &token(8), 1, 100))),
+            Settled::Beaten
+        );
+    }
+
+    #[test]
+    fn an_error_after_a_put_in_doubt_does_not_say_that_nothing_happened() {
+        let corrupt = || FetchError::Corrupt("nonsense".into());
+        let call = Call::default();
+        let resource = token(7).resource;
+        let before = corrupt().during(&call, &resource);
+        assert!(
+            matches!(before, CheckpointError::Corrupt { .. }),
+            "{before:?}"
+        );
+        call.may_change();
+        let after = corrupt().during(&call, &resource);
+        assert!(after.may_have_happened(), "{after:?}");
     }
 }
