@@ -23,9 +23,11 @@
 //! # Outcomes
 //!
 //! An answer that was lost, or a server's error that may have come after the request was applied, is
-//! settled by reading the manifest back: the nonce says whose it is. Only when that cannot be read
-//! either is the outcome unknown. S3's `409` (another conditional request was at work) is no verdict:
-//! the put is made again.
+//! settled by reading the manifest back: the nonce says whose it is, and it lists the nonces of those
+//! before it, and of the last of each earlier tenure. So is a refusal: a proxy that repeats puts passes
+//! on the refusal of its repetition. Only when that cannot be read, or tells nothing any more, is the
+//! outcome unknown. S3's `409` (another conditional request was at work) is no verdict: the put is made
+//! again.
 //!
 //! # What is promised, and what is not
 //!
@@ -43,6 +45,8 @@ mod backend;
 mod bucket;
 mod cache;
 mod collect;
+#[cfg(test)]
+mod double;
 mod folder;
 mod gcs;
 mod http;

@@ -1,11 +1,14 @@
 //! The store.
 
 use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use futures::future::{Either, select};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::admission::Fence;
@@ -232,11 +235,25 @@ impl Inner {
         if !self.bounded(call, asked).await? {
             return Ok(());
         }
+        let work = pin!(self.upload_and_put(call, token, write, data));
+        // Beside it, for as long as it takes: garbage does not keep a checkpoint waiting.
+        match select(work, pin!(self.values.delete_replaced())).await {
+            Either::Left((done, _)) => done,
+            Either::Right(((), work)) => work.await,
+        }
+    }
+
+    async fn upload_and_put(
+        &self,
+        call: &Call,
+        token: &FencingToken,
+        write: &Write,
+        data: impl futures::Stream<Item = Result<Bytes, StoreError>> + Send,
+    ) -> Result<(), CheckpointError> {
         let upload = self
             .values
             .upload(token, write.sequence, write.write_id, data);
-        let (upload, ()) = futures::join!(upload, self.values.delete_replaced());
-        let upload = upload.map_err(|error| match error {
+        let upload = upload.await.map_err(|error| match error {
             UploadError::Backend(error) => call.failed(error.into_source()),
             UploadError::Source(source) => call.failed(source),
         })?;
@@ -444,15 +461,18 @@ impl CheckpointStore for ObjectStore {
         deletion: Deletion,
     ) -> Result<(), CheckpointError> {
         let call = Call::default();
-        self.inner
-            .bounded(&call, self.inner.delete(&call, token, &deletion))
-            .await?;
-        // The data is unreachable already; now it also goes. Late or failed, the collector does it.
-        let deleted = self.inner.values.delete_replaced();
-        let _left_to_the_collector = tokio::time::timeout(self.inner.deadline, deleted)
-            .await
-            .is_err();
-        Ok(())
+        let is_done = AtomicBool::new(false);
+        let work = async {
+            self.inner.delete(&call, token, &deletion).await?;
+            is_done.store(true, Ordering::Relaxed);
+            // The data is unreachable already; now it also goes, in the time that is left.
+            self.inner.values.delete_replaced().await;
+            Ok(())
+        };
+        match self.inner.bounded(&call, work).await {
+            Err(_late) if is_done.into_inner() => Ok(()),
+            answer => answer,
+        }
     }
 
     async fn probe(&self) -> Result<(), CheckpointError> {

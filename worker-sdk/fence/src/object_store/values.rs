@@ -8,7 +8,8 @@
 //! The parts are what a multipart upload is on a server that has one, but the same on all, and what
 //! an upload leaves behind that was broken off is objects like any other, which the collector finds.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -43,7 +44,7 @@ pub(super) struct Values {
     pub(super) part_deadline: Duration,
     /// Uploads that no manifest refers to any more, to be deleted beside the next upload.
     // Never held across an await.
-    pub(super) replaced: Arc<Mutex<Vec<Upload>>>,
+    pub(super) replaced: Arc<Mutex<VecDeque<Upload>>>,
 }
 
 /// An upload, with all it takes to find its objects.
@@ -203,28 +204,62 @@ impl Values {
 
     /// Remembers an upload that no manifest refers to any more.
     pub(super) fn is_replaced(&self, upload: Upload) {
-        let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut replaced = self.replaced();
         if replaced.len() < REPLACED_MAX {
-            replaced.push(upload);
+            replaced.push_back(upload);
         }
     }
 
-    /// Deletes the uploads that were replaced. What fails is left to the collector.
+    /// Deletes the uploads that were replaced. What fails is left to the collector; what is not done
+    /// when this is dropped is done the next time.
     pub(super) async fn delete_replaced(&self) {
-        let replaced = {
-            let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *replaced)
-        };
-        for upload in replaced {
-            let numbers = stream::iter(0..upload.parts.count());
-            let deleted = numbers.for_each_concurrent(PARALLEL, |number| {
-                let object = self.layout.part(&upload.resource, &upload.name, number);
-                async move {
-                    let request = repeated(self.part_deadline, || self.backend.delete(&object));
-                    let _left_to_the_collector = request.await.is_err();
-                }
-            });
-            deleted.await;
+        // Not more than there are now: others may add to them all the time.
+        let count = self.replaced().len();
+        for _ in 0..count {
+            let Some(mut replaced) = Replaced::take(self) else {
+                return;
+            };
+            if let Some(upload) = &replaced.upload {
+                self.delete(upload).await;
+            }
+            replaced.upload = None;
+        }
+    }
+
+    async fn delete(&self, upload: &Upload) {
+        let numbers = stream::iter(0..upload.parts.count());
+        let deleted = numbers.for_each_concurrent(PARALLEL, |number| {
+            let object = self.layout.part(&upload.resource, &upload.name, number);
+            async move {
+                let request = repeated(self.part_deadline, || self.backend.delete(&object));
+                let _left_to_the_collector = request.await.is_err();
+            }
+        });
+        deleted.await;
+    }
+
+    fn replaced(&self) -> MutexGuard<'_, VecDeque<Upload>> {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An upload that is being deleted: remembered again, unless it is taken out, when this is dropped.
+struct Replaced<'a> {
+    values: &'a Values,
+    upload: Option<Upload>,
+}
+
+impl<'a> Replaced<'a> {
+    fn take(values: &'a Values) -> Option<Self> {
+        let upload = Some(values.replaced().pop_front()?);
+        Some(Self { values, upload })
+    }
+}
+
+impl Drop for Replaced<'_> {
+    fn drop(&mut self) {
+        if let Some(upload) = self.upload.take() {
+            self.values.is_replaced(upload);
         }
     }
 }
