@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cluster_tests::failure::Failure;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// What happens to a request.
@@ -28,6 +29,8 @@ pub enum Fault {
     LoseRequest,
     /// The server never hears of it; the answer is S3's to one of two conditional requests that meet.
     Conflict,
+    /// The server hears of it when the proxy is healed.
+    Delay,
 }
 
 /// A proxy. It ends when it is dropped.
@@ -35,6 +38,8 @@ pub enum Fault {
 pub struct FaultProxy {
     address: SocketAddr,
     rules: Arc<Mutex<Vec<Rule>>>,
+    /// Told when a request was met with a fault, and when the proxy was healed.
+    changed: Arc<watch::Sender<()>>,
     listener: JoinHandle<()>,
 }
 
@@ -65,10 +70,16 @@ impl FaultProxy {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = socket.local_addr()?;
         let rules = Arc::new(Mutex::new(Vec::new()));
-        let listener = tokio::spawn(listen(socket, server, Arc::clone(&rules)));
+        let changed = Arc::new(watch::Sender::new(()));
+        let faults = Faults {
+            rules: Arc::clone(&rules),
+            changed: Arc::clone(&changed),
+        };
+        let listener = tokio::spawn(listen(socket, server, faults));
         Ok(Self {
             address,
             rules,
+            changed,
             listener,
         })
     }
@@ -95,7 +106,18 @@ impl FaultProxy {
         let mut rules = self.rules();
         let met = rules.iter().map(|rule| rule.met).sum();
         rules.clear();
+        self.changed.send_replace(());
         met
+    }
+
+    /// Waits until so many requests were met with a fault since the proxy was healed.
+    pub async fn has_met(&self, count: usize) {
+        let mut changed = self.changed.subscribe();
+        while self.rules().iter().map(|rule| rule.met).sum::<usize>() < count {
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     fn rules(&self) -> MutexGuard<'_, Vec<Rule>> {
@@ -109,29 +131,51 @@ impl Drop for FaultProxy {
     }
 }
 
-async fn listen(socket: TcpListener, server: SocketAddr, rules: Arc<Mutex<Vec<Rule>>>) {
+/// What the connections of a proxy share with it.
+#[derive(Clone)]
+struct Faults {
+    rules: Arc<Mutex<Vec<Rule>>>,
+    changed: Arc<watch::Sender<()>>,
+}
+
+impl Faults {
+    /// Waits until the proxy is healed.
+    async fn healed(&self) {
+        let mut changed = self.changed.subscribe();
+        while !self.is_healed() {
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn is_healed(&self) -> bool {
+        let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        rules.is_empty()
+    }
+}
+
+async fn listen(socket: TcpListener, server: SocketAddr, faults: Faults) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = socket.accept().await;
         while connections.try_join_next().is_some() {}
         let Ok((client, _)) = accepted else { return };
-        let rules = Arc::clone(&rules);
+        let faults = faults.clone();
         connections.spawn(async move {
             // Either side may go away in the middle: that is what a proxy is like.
-            let _gone = carry(client, server, &rules).await.is_err();
+            let _gone = carry(client, server, &faults).await.is_err();
         });
     }
 }
 
 /// Carries one request and its answer.
-async fn carry(
-    mut client: TcpStream,
-    server: SocketAddr,
-    rules: &Mutex<Vec<Rule>>,
-) -> Result<(), Failure> {
+async fn carry(mut client: TcpStream, server: SocketAddr, faults: &Faults) -> Result<(), Failure> {
     let request = read_request(&mut client).await?;
-    let fault = fault_of(&request, rules);
+    let fault = fault_of(&request, &faults.rules);
+    faults.changed.send_replace(());
     match fault {
+        Some(Fault::Delay) => faults.healed().await,
         Some(Fault::LoseRequest) => return Ok(()),
         Some(Fault::Conflict) => {
             let code = "<Error><Code>ConditionalRequestConflict</Code></Error>";
@@ -149,7 +193,7 @@ async fn carry(
             let code = "<Error><Code>InternalError</Code></Error>";
             answer(&mut client, "500 Internal Server Error", code).await
         }
-        Some(Fault::LoseRequest | Fault::Conflict) | None => {
+        Some(Fault::LoseRequest | Fault::Conflict | Fault::Delay) | None => {
             client.write_all(&closing(&received)?).await?;
             client.shutdown().await?;
             Ok(())

@@ -63,7 +63,7 @@ use crate::store::CheckpointStore;
 use crate::token::FencingToken;
 
 use item::{Item, ItemError};
-use outcome::Update;
+use outcome::{Call, Update};
 
 /// The largest value, in bytes: DynamoDB's limit for an item, 400 KiB, less what stands beside the
 /// value in ours (names of attributes, the resource, numbers; below 1 KiB).
@@ -78,7 +78,8 @@ const DECISIONS_MAX: usize = 3;
 pub struct DynamodbOptions {
     /// The table, which belongs to the store alone. Created when it is missing, paid for by request.
     pub table: String,
-    /// How long one call may take, with its repetitions. Default 10 s.
+    /// How long one call may take, with all its requests and their repetitions. Default 10 s. When the
+    /// store is opened or probed, or its fences are listed, each step may take so long.
     pub deadline: Duration,
     /// The largest value, in bytes, inclusive: at most [`MAX_VALUE_BYTES`], the default.
     pub max_value_bytes: usize,
@@ -164,7 +165,7 @@ impl DynamodbStore {
                 .projection_expression("#resource, #fence")
                 .set_expression_attribute_names(Some(names(&[item::RESOURCE, item::FENCE])))
                 .set_exclusive_start_key(next.take());
-            let page = outcome::read(self.options.deadline, || page.clone().send()).await?;
+            let page = self.bounded(outcome::read(|| page.clone().send())).await?;
             for attributes in page.items.unwrap_or_default() {
                 let Some((text, resource)) = item::resource(&attributes) else {
                     continue;
@@ -245,13 +246,14 @@ impl DynamodbStore {
     /// Presents a write or a deletion until the server has decided it.
     async fn present(
         &self,
+        call: &Call,
         token: &FencingToken,
         presented: (Sequence, WriteId),
         checkpoint: Option<Checkpoint>,
     ) -> Result<(), CheckpointError> {
         let request = self.replace(token, presented, checkpoint);
         for _ in 0..DECISIONS_MAX {
-            let refused = match outcome::update(self.options.deadline, &request).await? {
+            let refused = match call.update(&request).await? {
                 Update::Done(_) => return Ok(()),
                 Update::Refused(item) => item,
             };
@@ -266,6 +268,44 @@ impl DynamodbStore {
             }
         }
         Err(contradiction())
+    }
+
+    /// Raises the fence. Returns the item that it then guards.
+    async fn seal(
+        &self,
+        call: &Call,
+        token: &FencingToken,
+    ) -> Result<Option<Item>, CheckpointError> {
+        let resource = &token.resource;
+        let request = self.raise(&resource.to_string(), &Fence::from(token));
+        for _ in 0..DECISIONS_MAX {
+            let refused = match call.update(&request).await? {
+                Update::Done(attributes) => return decoded(resource, attributes),
+                Update::Refused(item) => item,
+            };
+            let item = self.refusing(resource, refused).await?;
+            match admit_seal(item.as_ref().map(|item| &item.fence), token) {
+                Ok(SealAdmission::Same) => return Ok(item),
+                Ok(SealAdmission::Raise) => {}
+                Err(refusal) => return Err(CheckpointError::refused(token, refusal)),
+            }
+        }
+        Err(contradiction())
+    }
+
+    /// Makes a conditional change that is no part of a call.
+    async fn updated(&self, request: &UpdateItemFluentBuilder) -> Result<Update, CheckpointError> {
+        let call = Call::default();
+        let updated = call.update(request);
+        call.bounded(self.options.deadline, updated).await
+    }
+
+    /// Lets something come to an end within the deadline that changes nothing.
+    async fn bounded<T>(
+        &self,
+        work: impl Future<Output = Result<T, CheckpointError>>,
+    ) -> Result<T, CheckpointError> {
+        Call::default().bounded(self.options.deadline, work).await
     }
 
     /// Returns the item that did not fulfil a condition: as the server gave it, or as it is now.
@@ -297,7 +337,7 @@ impl DynamodbStore {
             .table_name(&self.options.table)
             .key(item::RESOURCE, AttributeValue::S(key.to_owned()))
             .consistent_read(true);
-        let answer = outcome::read(self.options.deadline, || request.clone().send()).await?;
+        let answer = outcome::read(|| request.clone().send()).await?;
         Ok(answer.item)
     }
 }
@@ -305,23 +345,10 @@ impl DynamodbStore {
 #[async_trait]
 impl CheckpointStore for DynamodbStore {
     async fn seal(&self, token: &FencingToken) -> Result<Option<Checkpoint>, CheckpointError> {
-        let resource = &token.resource;
-        let request = self.raise(&resource.to_string(), &Fence::from(token));
-        for _ in 0..DECISIONS_MAX {
-            let refused = match outcome::update(self.options.deadline, &request).await? {
-                Update::Done(attributes) => {
-                    return checkpoint(resource, decoded(resource, attributes)?);
-                }
-                Update::Refused(item) => item,
-            };
-            let item = self.refusing(resource, refused).await?;
-            match admit_seal(item.as_ref().map(|item| &item.fence), token) {
-                Ok(SealAdmission::Same) => return checkpoint(resource, item),
-                Ok(SealAdmission::Raise) => {}
-                Err(refusal) => return Err(CheckpointError::refused(token, refusal)),
-            }
-        }
-        Err(contradiction())
+        let call = Call::default();
+        let sealed = self.seal(&call, token);
+        let item = call.bounded(self.options.deadline, sealed).await?;
+        checkpoint(&token.resource, item)
     }
 
     // One by one, some at a time: a batch of DynamoDB carries no conditions, and a transaction fails as
@@ -330,7 +357,10 @@ impl CheckpointStore for DynamodbStore {
         &self,
         tokens: &[FencingToken],
     ) -> Vec<Result<Option<Checkpoint>, CheckpointError>> {
-        let seals: Vec<_> = tokens.iter().map(|token| self.seal(token)).collect();
+        let seals = tokens
+            .iter()
+            .map(|token| CheckpointStore::seal(self, token));
+        let seals: Vec<_> = seals.collect();
         futures::stream::iter(seals)
             .buffered(self.options.seals_in_flight.max(1))
             .collect()
@@ -347,15 +377,18 @@ impl CheckpointStore for DynamodbStore {
         }
         let presented = (write.sequence, write.write_id);
         let checkpoint = Checkpoint::of(token, write);
-        self.present(token, presented, Some(checkpoint)).await
+        let call = Call::default();
+        let written = self.present(&call, token, presented, Some(checkpoint));
+        call.bounded(self.options.deadline, written).await
     }
 
     async fn read(&self, resource: &Resource) -> Result<Option<Checkpoint>, CheckpointError> {
-        checkpoint(resource, self.item(resource).await?)
+        checkpoint(resource, self.bounded(self.item(resource)).await?)
     }
 
     async fn fence(&self, resource: &Resource) -> Result<Option<Fence>, CheckpointError> {
-        Ok(self.item(resource).await?.map(|item| item.fence))
+        let item = self.bounded(self.item(resource)).await?;
+        Ok(item.map(|item| item.fence))
     }
 
     async fn delete(
@@ -364,7 +397,9 @@ impl CheckpointStore for DynamodbStore {
         deletion: Deletion,
     ) -> Result<(), CheckpointError> {
         let presented = (deletion.sequence, deletion.write_id);
-        self.present(token, presented, None).await
+        let call = Call::default();
+        let deleted = self.present(&call, token, presented, None);
+        call.bounded(self.options.deadline, deleted).await
     }
 
     async fn probe(&self) -> Result<(), CheckpointError> {

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use cluster_tests::failure::Failure;
 use cluster_tests::wait;
 use store_tests::dynalite::Dynalite;
+use store_tests::http_faults::{Fault, FaultProxy};
 use store_tests::moto::Moto;
 use store_tests::server::Server;
 use store_tests::writers;
@@ -200,6 +201,40 @@ async fn a_write_that_arrives_after_it_was_given_up_happens_once_or_not_at_all()
     assert_eq!(
         (found.sequence.get(), found.data.as_ref()),
         (2, &b"given up"[..])
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_write_that_landed_before_it_was_refused_is_not_said_to_have_changed_nothing()
+-> Result<(), Failure> {
+    let server = Dynalite::start().await?;
+    let proxy = FaultProxy::start(server.address()).await?;
+    let direct = open(&server.endpoint()).await?;
+    let store = open(&format!("http://{}", proxy.address())).await?;
+    let (mut grants, old) = grants();
+    store.seal(&old).await?;
+    // It lands, but the answer is lost; before it is tried again a new owner seals and finds it.
+    proxy.meet("POST", "UpdateItem", 1, Fault::LoseAnswer);
+    proxy.meet("POST", "UpdateItem", 1, Fault::Delay);
+    let new = grants.next_tenure(&old.resource, Holder::New);
+    let meanwhile = async {
+        proxy.has_met(2).await;
+        let found = direct.seal(&new).await;
+        proxy.heal();
+        found
+    };
+    let (answer, found) = tokio::join!(store.write(&old, write(1, 1, "landed")), meanwhile);
+    assert_eq!(found?.unwrap().data, "landed");
+    assert!(
+        matches!(answer, Err(CheckpointError::OutcomeUnknown { .. })),
+        "{answer:?}"
+    );
+    // Of what comes later nothing is in doubt.
+    let late = store.write(&old, write(2, 2, "late")).await;
+    assert!(
+        matches!(late, Err(CheckpointError::Fenced { .. })),
+        "{late:?}"
     );
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::http::HttpResponse;
@@ -37,38 +38,70 @@ struct Failed {
     may_be_repeated: bool,
 }
 
-/// Makes a conditional change.
-///
-/// It is repeated when its outcome is unknown, too: it has no effect the second time, because the first
-/// makes its condition false.
-pub(super) async fn update(
-    deadline: Duration,
-    request: &UpdateItemFluentBuilder,
-) -> Result<Update, CheckpointError> {
-    let attempt = || {
-        let sent = Box::pin(request.clone().send());
-        async move { updated(sent.await) }
-    };
-    match tokio::time::timeout(deadline, repeated(attempt)).await {
-        Ok(Ok(update)) => Ok(update),
-        Ok(Err(failed)) if failed.may_have_happened => Err(CheckpointError::OutcomeUnknown {
-            source: failed.source,
-        }),
-        Ok(Err(failed)) => Err(CheckpointError::Unavailable {
-            source: failed.source,
-        }),
-        // The last attempt is still on its way.
-        Err(elapsed) => Err(CheckpointError::OutcomeUnknown {
-            source: elapsed.into(),
-        }),
+/// One call of the store: all its requests under one deadline. Knows whether a change of it may have
+/// been made, so that no later answer says that nothing was changed.
+#[derive(Debug, Default)]
+pub(super) struct Call {
+    is_doubtful: AtomicBool,
+}
+
+impl Call {
+    /// Lets the call come to an end within its deadline.
+    pub(super) async fn bounded<T>(
+        &self,
+        deadline: Duration,
+        work: impl Future<Output = Result<T, CheckpointError>>,
+    ) -> Result<T, CheckpointError> {
+        let answer = match tokio::time::timeout(deadline, work).await {
+            Ok(answer) => answer,
+            Err(elapsed) => Err(CheckpointError::Unavailable {
+                source: elapsed.into(),
+            }),
+        };
+        if self.is_doubtful.load(Ordering::Relaxed) {
+            return answer.map_err(CheckpointError::in_doubt);
+        }
+        answer
+    }
+
+    /// Makes a conditional change.
+    ///
+    /// It is repeated when its outcome is unknown, too: it has no effect the second time, because the
+    /// first makes its condition false.
+    pub(super) async fn update(
+        &self,
+        request: &UpdateItemFluentBuilder,
+    ) -> Result<Update, CheckpointError> {
+        let attempt = || {
+            let sent = Box::pin(request.clone().send());
+            self.changing(async move { updated(sent.await) })
+        };
+        let update = repeated(attempt).await;
+        let update = update.map_err(Failed::into_unavailable)?;
+        if matches!(update, Update::Done(_)) {
+            // What the attempts before it may have done is done now.
+            self.is_doubtful.store(false, Ordering::Relaxed);
+        }
+        Ok(update)
+    }
+
+    /// Makes one attempt at a change, and notes whether it may have been made.
+    async fn changing<T>(
+        &self,
+        attempt: impl Future<Output = Result<T, Failed>>,
+    ) -> Result<T, Failed> {
+        // The call may come to its deadline while this is on its way.
+        let before = self.is_doubtful.swap(true, Ordering::Relaxed);
+        let answer = attempt.await;
+        let may_have_happened = matches!(&answer, Err(failed) if failed.may_have_happened);
+        let is_doubtful = before || may_have_happened;
+        self.is_doubtful.store(is_doubtful, Ordering::Relaxed);
+        answer
     }
 }
 
-/// Makes a request that changes nothing.
-pub(super) async fn read<T, E, F>(
-    deadline: Duration,
-    send: impl Fn() -> F,
-) -> Result<T, CheckpointError>
+/// Makes a request that changes nothing, or does what may be done again.
+pub(super) async fn read<T, E, F>(send: impl Fn() -> F) -> Result<T, CheckpointError>
 where
     F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
     E: Error + ProvideErrorMetadata + Send + Sync + 'static,
@@ -77,30 +110,29 @@ where
         let sent = Box::pin(send());
         async move { sent.await.map_err(failed) }
     };
-    match tokio::time::timeout(deadline, repeated(attempt)).await {
-        Ok(answer) => answer.map_err(|failed| CheckpointError::Unavailable {
-            source: failed.source,
-        }),
-        Err(elapsed) => Err(CheckpointError::Unavailable {
-            source: elapsed.into(),
-        }),
+    repeated(attempt).await.map_err(Failed::into_unavailable)
+}
+
+impl Failed {
+    /// The outcome if no attempt has made a change.
+    fn into_unavailable(self) -> CheckpointError {
+        CheckpointError::Unavailable {
+            source: self.source,
+        }
     }
 }
 
-/// Repeats an attempt while that may help. Once one may have happened, the whole may have.
+/// Repeats an attempt while that may help.
 async fn repeated<T, F>(attempt: impl Fn() -> F) -> Result<T, Failed>
 where
     F: Future<Output = Result<T, Failed>>,
 {
-    let mut may_have_happened = false;
     let mut number = 0;
     loop {
-        let mut failed = match attempt().await {
+        let failed = match attempt().await {
             Ok(answer) => return Ok(answer),
             Err(failed) => failed,
         };
-        may_have_happened |= failed.may_have_happened;
-        failed.may_have_happened = may_have_happened;
         number += 1;
         if !failed.may_be_repeated || number == ATTEMPTS_MAX {
             return Err(failed);
@@ -192,9 +224,10 @@ fn never_connected(error: &(dyn Error + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
+    use crate::epoch::Epoch;
 
     #[test]
     fn an_internal_error_leaves_the_outcome_open_and_a_refusal_does_not() {
@@ -213,19 +246,81 @@ mod tests {
         assert!(!never_connected(&reset));
     }
 
+    const DEADLINE: Duration = Duration::from_secs(10);
+
+    fn failed_once(may_have_happened: bool) -> Failed {
+        Failed {
+            source: "no answer".into(),
+            may_have_happened,
+            may_be_repeated: true,
+        }
+    }
+
+    fn fenced() -> CheckpointError {
+        CheckpointError::Fenced {
+            resource: "shard/orders/7".parse().unwrap(),
+            presented: Epoch::FIRST,
+            current: Epoch::MAX,
+        }
+    }
+
+    /// The outcome of a call whose first attempt fails, and which then ends with `end`.
+    async fn outcome(first_may_have_happened: bool, end: CheckpointError) -> CheckpointError {
+        let (call, attempts) = (Call::default(), AtomicU32::new(0));
+        let attempt = || {
+            let number = attempts.fetch_add(1, Ordering::Relaxed);
+            call.changing(std::future::ready(match number {
+                0 => Err(failed_once(first_may_have_happened)),
+                _ => Ok(()),
+            }))
+        };
+        let work = async {
+            let answer = repeated(attempt).await;
+            answer.map_err(Failed::into_unavailable)?;
+            Err::<(), _>(end)
+        };
+        call.bounded(DEADLINE, work).await.unwrap_err()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_may_have_happened_once_may_have_happened() {
-        let attempts = AtomicU32::new(0);
-        let answer: Result<(), Failed> = repeated(|| {
+        let (call, attempts) = (Call::default(), AtomicU32::new(0));
+        let attempt = || {
             let first = attempts.fetch_add(1, Ordering::Relaxed) == 0;
-            std::future::ready(Err(Failed {
-                source: "no answer".into(),
-                may_have_happened: first,
-                may_be_repeated: true,
-            }))
-        })
-        .await;
-        assert!(answer.err().unwrap().may_have_happened);
+            call.changing(std::future::ready(Err::<(), _>(failed_once(first))))
+        };
+        let work = async { repeated(attempt).await.map_err(Failed::into_unavailable) };
+        let answer = call.bounded(DEADLINE, work).await;
+        assert!(answer.unwrap_err().may_have_happened());
         assert_eq!(attempts.into_inner(), ATTEMPTS_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_after_a_lost_answer_does_not_say_that_nothing_was_changed() {
+        let unavailable = CheckpointError::Unavailable {
+            source: "it cannot be read".into(),
+        };
+        for end in [fenced(), unavailable] {
+            assert!(outcome(true, end).await.may_have_happened());
+        }
+        let refused = outcome(false, fenced()).await;
+        assert!(
+            matches!(refused, CheckpointError::Fenced { .. }),
+            "{refused:?}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_ends_at_its_deadline_however_many_requests_it_makes() {
+        let call = Call::default();
+        let endless = async {
+            loop {
+                let attempt = call.changing(std::future::pending::<Result<(), Failed>>());
+                let _late = tokio::time::timeout(DEADLINE / 2, attempt).await;
+            }
+        };
+        let ended = tokio::time::timeout(DEADLINE * 2, call.bounded(DEADLINE, endless)).await;
+        let answer: Result<(), CheckpointError> = ended.unwrap();
+        assert!(answer.unwrap_err().may_have_happened());
     }
 }

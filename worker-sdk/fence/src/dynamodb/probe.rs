@@ -69,7 +69,7 @@ impl DynamodbStore {
     /// Requires that the item has this fence. Read, and not taken from the answer of the request that
     /// set it: one that is repeated after a lost answer is refused although it has been done.
     async fn require_fence(&self, key: &str, fence: &Fence) -> Result<(), CheckpointError> {
-        let kept = self.attributes(key).await?;
+        let kept = self.bounded(self.attributes(key)).await?;
         let kept = kept.and_then(|attributes| Item::decode(attributes).ok().flatten());
         let kept = kept.map(|item| item.fence);
         if kept.as_ref() == Some(fence) {
@@ -100,8 +100,7 @@ impl DynamodbStore {
     }
 
     async fn try_raise(&self, key: &str, fence: &Fence) -> Result<bool, CheckpointError> {
-        let request = self.raise(key, fence);
-        let update = outcome::update(self.options.deadline, &request).await?;
+        let update = self.updated(&self.raise(key, fence)).await?;
         Ok(matches!(update, Update::Done(_)))
     }
 
@@ -118,7 +117,7 @@ impl DynamodbStore {
             ])))
             .expression_attribute_values(":epoch", item::number(fence.epoch.get()))
             .expression_attribute_values(":owner", AttributeValue::S(fence.owner.to_string()));
-        let update = outcome::update(self.options.deadline, &request).await?;
+        let update = self.updated(&request).await?;
         Ok(matches!(update, Update::Done(_)))
     }
 
@@ -128,7 +127,8 @@ impl DynamodbStore {
             .delete_item()
             .table_name(&self.options.table)
             .key(item::RESOURCE, AttributeValue::S(key.to_owned()));
-        outcome::read(self.options.deadline, || request.clone().send()).await?;
+        let deleted = outcome::read(|| request.clone().send());
+        self.bounded(deleted).await?;
         Ok(())
     }
 }

@@ -65,7 +65,7 @@ impl DynamodbStore {
                 }
             }
         };
-        outcome::read(self.options.deadline, send).await
+        self.bounded(outcome::read(send)).await
     }
 
     async fn create(&self) -> Result<(), CheckpointError> {
@@ -97,7 +97,7 @@ impl DynamodbStore {
                 }
             }
         };
-        outcome::read(self.options.deadline, send).await
+        self.bounded(outcome::read(send)).await
     }
 
     fn check_shape(&self, table: &TableDescription) -> Result<(), CheckpointError> {
@@ -148,7 +148,7 @@ impl DynamodbStore {
                 }
             }
         };
-        let expiry = outcome::read(self.options.deadline, send).await?;
+        let expiry = self.bounded(outcome::read(send)).await?;
         match expiry.and_then(|expiry| expiry.time_to_live_status) {
             Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling) => {
                 Err(unsupported(format!(
@@ -168,10 +168,10 @@ impl DynamodbStore {
             .condition_expression("attribute_not_exists(#version)")
             .set_expression_attribute_names(Some(names(&[LAYOUT_ATTRIBUTE])))
             .expression_attribute_values(":version", item::number(LAYOUT));
-        let present = match outcome::update(self.options.deadline, &request).await? {
+        let present = match self.updated(&request).await? {
             Update::Done(_) => return Ok(()),
             Update::Refused(Some(item)) => Some(item),
-            Update::Refused(None) => self.attributes(LAYOUT_KEY).await?,
+            Update::Refused(None) => self.bounded(self.attributes(LAYOUT_KEY)).await?,
         };
         let version = present.and_then(|mut item| item.remove(LAYOUT_ATTRIBUTE));
         let version = match &version {
