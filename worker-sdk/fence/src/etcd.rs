@@ -67,7 +67,9 @@ const FENCES_IN_PAGE: usize = 1_000;
 /// A cluster that is restored from a snapshot has the fences of that snapshot; tokens granted since
 /// then are above them and raise them again, but those between are not refused. Anyone who may write
 /// the keys (`etcdctl put`) can put back a fence: give the prefix to one user. A fence that somebody
-/// tied to a lease, whose end would remove it, is refused as `Corrupt`.
+/// tied to a lease, whose end would remove it, is refused as `Corrupt`. An open store takes no answer
+/// from another cluster than the one it was opened in: a cluster that was restored is another, and
+/// needs the store to be opened again.
 pub struct EtcdStore {
     client: Client,
     keys: Keys,
@@ -169,11 +171,11 @@ impl EtcdStore {
                         self.memory.keep(resource, known);
                         return Ok(());
                     }
-                    Err(refusal) => return Err(call.refused(token, refusal)),
+                    Err(refusal) => return Err(CheckpointError::refused(token, refusal)),
                 };
                 // Nothing is admitted without a fence, so there is one.
                 let Some(fence) = &known.fence else {
-                    return Err(call.refused(token, Refusal::NotSealed));
+                    return Err(CheckpointError::refused(token, Refusal::NotSealed));
                 };
                 let request = self
                     .keys
@@ -188,7 +190,7 @@ impl EtcdStore {
                 known = found.map_err(|error| corrupt(resource, error))?;
                 fresh = true;
             }
-            Err(call.beaten())
+            Err(client::beaten())
         };
         call.bounded(work).await
     }
@@ -209,7 +211,7 @@ impl EtcdStore {
                         fresh = true;
                         continue;
                     }
-                    Err(refusal) => return Err(call.refused(token, refusal)),
+                    Err(refusal) => return Err(CheckpointError::refused(token, refusal)),
                 };
                 let raised = (admission == SealAdmission::Raise).then(|| Fence::from(token));
                 let request = self.keys.seal(resource, fence.as_ref(), raised);
@@ -225,7 +227,7 @@ impl EtcdStore {
                 fence = found.map_err(read)?;
                 fresh = true;
             }
-            Err(call.beaten())
+            Err(client::beaten())
         };
         call.bounded(work).await
     }

@@ -257,6 +257,50 @@ async fn endpoints_of_two_clusters_are_refused() -> Result<(), Failure> {
 }
 
 #[tokio::test]
+async fn an_endpoint_that_turns_out_to_be_of_another_cluster_is_not_believed() -> Result<(), Failure>
+{
+    let (mut left, mut right) = (EtcdCluster::start().await?, EtcdCluster::start().await?);
+    right.kill_all().await?;
+    let endpoints = [left.endpoints(), right.endpoints()].concat();
+    let store = EtcdStore::open(&endpoints, EtcdStoreOptions::default()).await?;
+    let (old, new) = (token(1, 7, 1), token(1, 8, 2));
+    store.seal(&old).await?;
+    store.write(&old, write(1, "x")).await?;
+    store.seal(&new).await?;
+
+    // Now only the other one answers, which has never heard of any fence.
+    left.kill_all().await?;
+    right.restart_all().await?;
+    for token in [&old, &new] {
+        let sealed = store.seal(token).await;
+        assert!(
+            matches!(sealed, Err(ref error) if error.is_retryable()),
+            "{sealed:?}"
+        );
+    }
+    let read = store.read(&old.resource).await;
+    assert!(
+        matches!(read, Err(CheckpointError::Unavailable { .. })),
+        "{read:?}"
+    );
+    let probed = store.probe().await;
+    assert!(
+        matches!(probed, Err(CheckpointError::Unsupported { .. })),
+        "{probed:?}"
+    );
+
+    left.restart_all().await?;
+    let stale = store.write(&old, write(2, "late")).await;
+    assert!(
+        matches!(stale, Err(CheckpointError::Fenced { .. })),
+        "{stale:?}"
+    );
+    let found = store.seal(&new).await?.expect("a checkpoint");
+    assert_eq!(found.data, "x");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_value_above_what_etcd_takes_is_too_large() -> Result<(), Failure> {
     let cluster = EtcdCluster::start().await?;
     let generous = EtcdStoreOptions {

@@ -1,8 +1,8 @@
 //! Requests to a cluster: over its endpoints, with tries and a deadline.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -11,9 +11,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status};
 
-use crate::admission::Refusal;
 use crate::error::CheckpointError;
-use crate::token::FencingToken;
 
 use super::failure::{Failure, Reason};
 use super::keys;
@@ -44,6 +42,9 @@ pub(super) struct Client {
     members: Vec<Member>,
     /// Which one to ask first: the one that has answered last.
     current: AtomicUsize,
+    /// The cluster that the store was opened in. Another, which an endpoint may come to belong to, has
+    /// other fences.
+    cluster: OnceLock<u64>,
     user: Option<EtcdUser>,
     token: Mutex<Option<MetadataValue<Ascii>>>,
     deadline: Duration,
@@ -62,25 +63,18 @@ pub(super) struct Call<'a> {
     doubt: Doubt,
 }
 
-/// Why a request of a call may have happened: the last that is on its way, or was not answered. Until
-/// a later one settles it, the call must not say that nothing happened.
+/// Whether a request of a call may have happened: it is on its way, or was not answered. Until a later
+/// one settles it, the call must not say that nothing happened.
 #[derive(Default)]
-struct Doubt {
-    reason: Mutex<Option<Reason>>,
-}
+struct Doubt(AtomicBool);
 
 impl Doubt {
-    fn get(&self) -> Option<Reason> {
-        self.reason().clone()
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 
-    /// Puts one reason, or none, in place of another.
-    fn replace(&self, reason: Option<Reason>) -> Option<Reason> {
-        std::mem::replace(&mut *self.reason(), reason)
-    }
-
-    fn reason(&self) -> MutexGuard<'_, Option<Reason>> {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner)
+    fn replace(&self, may_have_happened: bool) -> bool {
+        self.0.swap(may_have_happened, Ordering::Relaxed)
     }
 }
 
@@ -96,6 +90,7 @@ impl Client {
         Ok(Self {
             members: members.collect::<Result<_, _>>()?,
             current: AtomicUsize::new(0),
+            cluster: OnceLock::new(),
             user: options.user.clone(),
             token: Mutex::default(),
             deadline: options.deadline,
@@ -122,23 +117,23 @@ impl Client {
     pub(super) async fn check_members(&self) -> Result<(), CheckpointError> {
         let asked = self.members.iter().map(|member| self.cluster_id(member));
         let answers = join_all(asked).await;
-        let mut cluster = None;
-        let mut failure = Failure::NotReached(Reason::Untried);
+        let mut failure = Some(Failure::NotReached(Reason::Untried));
         for (member, answer) in self.members.iter().zip(answers) {
             match answer {
-                Ok(id) if cluster.is_none_or(|known| known == id) => cluster = Some(id),
+                Ok(id) if self.is_known(id) => failure = None,
                 Ok(_) => {
-                    let endpoint = member.endpoint.clone();
-                    let other = Failure::Unsupported(Reason::OtherCluster { endpoint });
+                    let other = Failure::Unsupported(other_cluster(member));
                     return Err(other.into_unavailable());
                 }
-                Err(error) => failure = error,
+                Err(error) => failure = failure.map(|_| error),
             }
         }
-        match cluster {
-            Some(_) => Ok(()),
-            None => Err(failure.into_unavailable()),
-        }
+        failure.map_or(Ok(()), |failure| Err(failure.into_unavailable()))
+    }
+
+    /// Returns whether this is the store's cluster. The first that answers is.
+    fn is_known(&self, cluster: u64) -> bool {
+        *self.cluster.get_or_init(|| cluster) == cluster
     }
 
     async fn cluster_id(&self, member: &Member) -> Result<u64, Failure> {
@@ -161,22 +156,20 @@ impl Client {
             for _ in 0..self.members.len() {
                 let turn = self.current.load(Ordering::Relaxed);
                 // The call may be stopped while this is on its way.
-                let before = doubt.replace(Some(Reason::Late(self.deadline)));
+                let before = doubt.replace(true);
                 match self.try_on(turn, request).await {
                     Err(Failure::NotReached(reason)) => {
                         doubt.replace(before);
                         last = reason;
                     }
-                    Err(Failure::Unknown(reason)) => {
-                        doubt.replace(Some(reason));
-                    }
+                    Err(Failure::Unknown(reason)) => last = reason,
                     Err(refused) => {
-                        doubt.replace(before.clone());
-                        return Err(before.map_or(refused, Failure::Unknown));
+                        doubt.replace(before);
+                        return Err(refused);
                     }
                     Ok(answer) => {
                         // What it compared was not so any more: an earlier try of it may be why.
-                        doubt.replace(if answer.succeeded { None } else { before });
+                        doubt.replace(before && !answer.succeeded);
                         return Ok(answer);
                     }
                 }
@@ -186,8 +179,7 @@ impl Client {
                 let _ = current.compare_exchange(turn, next, relaxed, relaxed);
             }
         }
-        let failure = doubt.get().map(Failure::Unknown);
-        Err(failure.unwrap_or(Failure::NotReached(last)))
+        Err(Failure::NotReached(last))
     }
 
     async fn try_on(&self, turn: usize, request: &TxnRequest) -> Result<TxnResponse, Failure> {
@@ -219,7 +211,12 @@ impl Client {
         let client = KvClient::new(member.channel.clone());
         let mut client = client.max_decoding_message_size(self.answer_bytes_max);
         let answer = self.in_time(member, client.txn(request)).await?;
-        Ok(answer.into_inner())
+        let answer = answer.into_inner();
+        // Whatever it has done there, in this cluster it did nothing.
+        match &answer.header {
+            Some(header) if self.is_known(header.cluster_id) => Ok(answer),
+            _ => Err(Failure::NotReached(other_cluster(member))),
+        }
     }
 
     async fn authenticate(
@@ -273,7 +270,8 @@ impl Client {
 }
 
 impl Call<'_> {
-    /// Lets the call come to an end within its deadline.
+    /// Lets the call come to an end within its deadline. Only what follows an unanswered change is in
+    /// doubt: the write may have landed before the fence rose.
     pub(super) async fn bounded<T>(
         &self,
         work: impl Future<Output = Result<T, CheckpointError>>,
@@ -281,17 +279,17 @@ impl Call<'_> {
         let deadline = self.client.deadline;
         let late = || Failure::NotReached(Reason::Late(deadline));
         let done = timeout(deadline, work).await;
-        done.unwrap_or_else(|_| Err(self.doubtful(late()).into_outcome(0)))
+        let done = done.unwrap_or_else(|_| Err(late().into_unavailable()));
+        if self.doubt.get() {
+            return done.map_err(CheckpointError::in_doubt);
+        }
+        done
     }
 
     /// Runs a transaction that changes nothing.
     pub(super) async fn read(&self, request: TxnRequest) -> Result<TxnResponse, CheckpointError> {
         let answer = self.client.txn(&request, &Doubt::default()).await;
-        answer.map_err(|failure| {
-            // That it changes nothing does not make up for an earlier one that may have.
-            self.doubtful(Failure::NotReached(failure.into_reason()))
-                .into_outcome(0)
-        })
+        answer.map_err(Failure::into_unavailable)
     }
 
     /// Runs a transaction that changes something if what it compares is so.
@@ -303,24 +301,16 @@ impl Call<'_> {
         let length_bytes = keys::put_bytes(&request);
         answer.map_err(|failure| failure.into_outcome(length_bytes))
     }
+}
 
-    /// The outcome of a refusal. If an earlier try may have happened, not even that is certain: the
-    /// write may have landed before the fence rose.
-    pub(super) fn refused(&self, token: &FencingToken, refusal: Refusal) -> CheckpointError {
-        match self.doubt.get() {
-            Some(reason) => Failure::Unknown(reason).into_outcome(0),
-            None => CheckpointError::refused(token, refusal),
-        }
-    }
+/// The outcome when others changed what is compared each time.
+pub(super) fn beaten() -> CheckpointError {
+    Failure::Refused(Reason::Beaten).into_unavailable()
+}
 
-    /// The outcome when others changed what is compared each time.
-    pub(super) fn beaten(&self) -> CheckpointError {
-        self.doubtful(Failure::Refused(Reason::Beaten))
-            .into_outcome(0)
-    }
-
-    fn doubtful(&self, failure: Failure) -> Failure {
-        self.doubt.get().map_or(failure, Failure::Unknown)
+fn other_cluster(member: &Member) -> Reason {
+    Reason::OtherCluster {
+        endpoint: member.endpoint.clone(),
     }
 }
 

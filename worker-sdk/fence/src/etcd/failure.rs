@@ -7,14 +7,18 @@ use tonic::{Code, ConnectError, Status};
 
 use crate::error::CheckpointError;
 
+/// What the text of an error begins with that etcd itself has made.
+const ETCD: &str = "etcdserver: ";
+
 /// Texts by which etcd says that it did nothing, whatever the code beside them.
-const DID_NOTHING: [&str; 5] = [
+const DID_NOTHING: [&str; 3] = [
     "database space exceeded",
     "too many requests",
-    "no leader",
-    "raft proposal dropped",
     "corrupt cluster",
 ];
+
+/// Texts by which a member says that it has nobody to hand a request to. Another may have.
+const NO_LEADER: [&str; 2] = ["no leader", "raft proposal dropped"];
 
 /// Texts by which etcd says that it no longer knows the token.
 const STALE_TOKEN: [&str; 2] = ["invalid auth token", "revision of auth store is old"];
@@ -55,9 +59,9 @@ pub(super) enum Reason {
     #[error("no answer within {0:?}")]
     Late(Duration),
     /// The endpoints are not of one cluster.
-    #[error("{endpoint} belongs to another cluster than the endpoints before it")]
+    #[error("{endpoint} belongs to another cluster than the one the store was opened in")]
     OtherCluster {
-        /// The first that does.
+        /// One that does not belong to it.
         endpoint: String,
     },
     /// No endpoint has been tried.
@@ -71,15 +75,18 @@ pub(super) enum Reason {
 impl Failure {
     /// Judges a status that came instead of an answer.
     pub(super) fn of(endpoint: &str, status: Status) -> Self {
-        let says = |texts: &[&str]| texts.iter().any(|text| status.message().contains(text));
+        let message = status.message();
+        // The client library makes statuses of its own from what breaks on the way, some with the same
+        // codes as etcd's, after the request was sent. What has broken is their source.
+        let is_answer = status.source().is_none();
+        let says = |texts: &[&str]| is_answer && texts.iter().any(|text| message.contains(text));
         let judge: fn(Reason) -> Self = if never_connected(&status) {
             Self::NotReached
         } else if says(&STALE_TOKEN) {
             Self::StaleToken
         } else if says(&TOO_LARGE) {
             Self::TooLarge
-        } else if says(&["no leader", "raft proposal dropped"]) {
-            // Another member may have one.
+        } else if says(&NO_LEADER) {
             Self::NotReached
         } else if says(&DID_NOTHING) {
             Self::Refused
@@ -89,8 +96,12 @@ impl Failure {
                 | Code::PermissionDenied
                 | Code::InvalidArgument
                 | Code::FailedPrecondition
-                | Code::ResourceExhausted => Self::Refused,
-                Code::Unimplemented => Self::Unsupported,
+                | Code::ResourceExhausted
+                    if is_answer && message.starts_with(ETCD) =>
+                {
+                    Self::Refused
+                }
+                Code::Unimplemented if is_answer => Self::Unsupported,
                 // "Unavailable" is also what is said of a proposal that was on its way.
                 _ => Self::Unknown,
             }
@@ -154,6 +165,8 @@ fn never_connected(status: &Status) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn said(code: Code, message: &str) -> Failure {
@@ -189,6 +202,34 @@ mod tests {
         ] {
             assert!(matches!(said(code, "text"), Failure::Unknown(_)), "{code}");
         }
+    }
+
+    #[test]
+    fn what_broke_on_the_way_is_no_refusal_whatever_code_it_is_given() {
+        let codes = [
+            // What tonic makes of HTTP/2's ENHANCE_YOUR_CALM and INADEQUATE_SECURITY.
+            Code::ResourceExhausted,
+            Code::PermissionDenied,
+            Code::Unauthenticated,
+            Code::Unimplemented,
+        ];
+        for code in codes {
+            let text = "h2 protocol error: not a result of an error";
+            let mut status = Status::new(code, text);
+            status.set_source(Arc::new(std::io::Error::other(text)));
+            let failure = Failure::of("http://etcd:2379", status);
+            assert!(
+                matches!(failure, Failure::Unknown(_)),
+                "{code}: {failure:?}"
+            );
+        }
+        // Nor is what something between here and etcd says.
+        let between = said(Code::PermissionDenied, "RBAC: access denied");
+        assert!(matches!(between, Failure::Unknown(_)), "{between:?}");
+        let mut text_of_etcd = Status::resource_exhausted("etcdserver: too many requests");
+        text_of_etcd.set_source(Arc::new(std::io::Error::other("a broken connection")));
+        let failure = Failure::of("http://etcd:2379", text_of_etcd);
+        assert!(matches!(failure, Failure::Unknown(_)), "{failure:?}");
     }
 
     #[test]
