@@ -13,7 +13,7 @@ use ::redis::{Cmd, Value};
 use async_trait::async_trait;
 
 use crate::admission::{
-    Fence, Refusal, SealAdmission, SequenceAdmission, admit_seal, admit_sequence, admit_write,
+    Fence, SealAdmission, SequenceAdmission, admit_seal, admit_sequence, admit_write,
 };
 use crate::checkpoint::{Checkpoint, Deletion, Write};
 use crate::error::{CheckpointError, StoreError};
@@ -27,7 +27,7 @@ use crate::token::FencingToken;
 pub use options::{RedisDurability, RedisReplicas, RedisStoreOptions};
 
 use answer::Answer;
-use connections::Connections;
+use connections::{Answered, Connections, Ran};
 use failure::{Failure, Reason};
 
 /// How many resources one pipeline of [`RedisStore::seal_many`] seals.
@@ -43,7 +43,7 @@ const KEYS_IN_SCAN: usize = 1_000;
 /// One Lua script checks the fence and writes, and Redis runs one script at a time. Fence and data are
 /// two keys whose names have the resource in braces, so that they stay together wherever keys are
 /// spread by their names. The fence never expires: a key that carries an expiry is refused as
-/// `Corrupt`, and so is a server that may evict it (`maxmemory-policy allkeys-*`). Epochs and
+/// `Corrupt`, and a server that may evict it (`maxmemory-policy allkeys-*`) as `Unsupported`. Epochs and
 /// sequences are compared as texts of equal length, because a number in Lua is a double.
 ///
 /// # What it promises
@@ -226,29 +226,26 @@ impl RedisStore {
     }
 
     /// Runs calls of the script; one answer for each.
-    async fn run(
-        &self,
-        tokens: &[FencingToken],
-        calls: Vec<Cmd>,
-    ) -> Vec<Result<Reply, CheckpointError>> {
-        let answers = self.connections.run(calls).await;
-        let replies = tokens.iter().zip(answers).map(|(token, answered)| {
-            let resource = &token.resource;
-            let answered = answered.map_err(|failure| failure.into_outcome(resource))?;
-            let answer = Answer::read(answered.value);
-            Ok(Reply {
-                answer: answer.map_err(|error| corrupt(resource, error))?,
-                doubt: answered.doubt,
-                short: answered.short,
-            })
+    async fn run(&self, tokens: &[FencingToken], calls: Vec<Cmd>) -> Vec<Reply> {
+        let Ran {
+            answers,
+            is_doubtful,
+        } = self.connections.run(calls).await;
+        let replies = tokens.iter().zip(answers).map(|(token, answered)| Reply {
+            answer: answered
+                .map_err(|failure| failure.into_outcome(&token.resource))
+                .and_then(|answered| read(&token.resource, answered)),
+            is_doubtful,
         });
         replies.collect()
     }
 
-    async fn run_one(&self, token: &FencingToken, call: Cmd) -> Result<Reply, CheckpointError> {
+    async fn run_one(&self, token: &FencingToken, call: Cmd) -> Reply {
         let replies = self.run(std::slice::from_ref(token), vec![call]).await;
-        let nothing = || Err(unknown(Reason::Missing));
-        replies.into_iter().next().unwrap_or_else(nothing)
+        replies.into_iter().next().unwrap_or_else(|| Reply {
+            answer: Err(unknown(Reason::Missing)),
+            is_doubtful: true,
+        })
     }
 
     async fn replace(
@@ -257,14 +254,7 @@ impl RedisStore {
         presented: (Sequence, WriteId),
         call: Cmd,
     ) -> Result<(), CheckpointError> {
-        let reply = self.run_one(token, call).await?;
-        let (answer, doubt) = (reply.answer, reply.doubt);
-        let before = answer.before;
-        let admission = admit_write(before.as_ref().map(|state| &state.fence), token)
-            .and_then(|()| admit_sequence(before.and_then(|state| state.latest), presented))
-            .map_err(|refusal| refused(token, refusal, doubt))?;
-        agreed(token, answer.changed, admission == SequenceAdmission::New)?;
-        reply.short.map_or(Ok(()), |short| Err(unknown(short)))
+        replaced(token, presented, self.run_one(token, call).await)
     }
 
     async fn read_values(&self, commands: Vec<Cmd>) -> Result<Vec<Value>, CheckpointError> {
@@ -286,32 +276,62 @@ impl RedisStore {
 
 /// What the script has done, as far as it is known.
 struct Reply {
-    answer: Answer,
-    /// Why the call may have had an effect before it was answered.
-    doubt: Option<Reason>,
-    /// Why its effect may yet be lost.
-    short: Option<Reason>,
+    /// Beside it, why its effect may yet be lost.
+    answer: Result<(Answer, Option<Reason>), CheckpointError>,
+    /// Whether the call may have had an effect before it was answered.
+    is_doubtful: bool,
 }
 
-/// The outcome of a refusal. If the call was sent before, not even that is certain: the write may have
-/// landed then, and the fence risen since.
-fn refused(token: &FencingToken, refusal: Refusal, doubt: Option<Reason>) -> CheckpointError {
-    match doubt {
-        Some(reason) => unknown(reason),
-        None => CheckpointError::refused(token, refusal),
+impl Reply {
+    /// Judges what the script has found, as long as nothing is in doubt: the write may have landed when
+    /// the call was sent first, and the fence have risen since.
+    fn admitted(
+        self,
+        admit: impl FnOnce(&Answer) -> Result<(), CheckpointError>,
+    ) -> Result<Answer, CheckpointError> {
+        let admitted = self.answer.and_then(|(answer, short)| {
+            admit(&answer)?;
+            short.map_or(Ok(answer), |short| Err(unknown(short)))
+        });
+        if self.is_doubtful {
+            return admitted.map_err(CheckpointError::in_doubt);
+        }
+        admitted
     }
+}
+
+fn read(
+    resource: &Resource,
+    answered: Answered,
+) -> Result<(Answer, Option<Reason>), CheckpointError> {
+    let answer = Answer::read(answered.value).map_err(|error| corrupt(resource, error))?;
+    Ok((answer, answered.short))
+}
+
+/// Works out what the answer to a write or deletion says.
+fn replaced(
+    token: &FencingToken,
+    presented: (Sequence, WriteId),
+    reply: Reply,
+) -> Result<(), CheckpointError> {
+    reply.admitted(|answer| {
+        let before = answer.before;
+        let admission = admit_write(before.as_ref().map(|state| &state.fence), token)
+            .and_then(|()| admit_sequence(before.and_then(|state| state.latest), presented))
+            .map_err(|refusal| CheckpointError::refused(token, refusal))?;
+        agreed(token, answer.changed, admission == SequenceAdmission::New)
+    })?;
+    Ok(())
 }
 
 /// Works out what a seal's answer says.
 fn sealed(token: &FencingToken, reply: Reply) -> Result<Option<Checkpoint>, CheckpointError> {
-    let (answer, doubt) = (reply.answer, reply.doubt);
-    let fence = answer.before.map(|state| state.fence);
-    let admission =
-        admit_seal(fence.as_ref(), token).map_err(|refusal| refused(token, refusal, doubt))?;
-    agreed(token, answer.changed, admission == SealAdmission::Raise)?;
-    if let Some(short) = reply.short {
-        return Err(unknown(short));
-    }
+    let answer = reply.admitted(|answer| {
+        let fence = answer.before.map(|state| state.fence);
+        let admission = admit_seal(fence.as_ref(), token)
+            .map_err(|refusal| CheckpointError::refused(token, refusal))?;
+        agreed(token, answer.changed, admission == SealAdmission::Raise)
+    })?;
     let Some(data) = answer.data else {
         return Ok(None);
     };
@@ -334,7 +354,7 @@ fn agreed(token: &FencingToken, changed: bool, admitted: bool) -> Result<(), Che
 #[async_trait]
 impl CheckpointStore for RedisStore {
     async fn seal(&self, token: &FencingToken) -> Result<Option<Checkpoint>, CheckpointError> {
-        sealed(token, self.run_one(token, self.seal_call(token)).await?)
+        sealed(token, self.run_one(token, self.seal_call(token)).await)
     }
 
     async fn seal_many(
@@ -344,9 +364,8 @@ impl CheckpointStore for RedisStore {
         let mut sealed_all = Vec::with_capacity(tokens.len());
         for tokens in tokens.chunks(SEALS_IN_PIPELINE) {
             let calls = tokens.iter().map(|token| self.seal_call(token)).collect();
-            let answers = self.run(tokens, calls).await;
-            let answers = tokens.iter().zip(answers);
-            sealed_all.extend(answers.map(|(token, answer)| sealed(token, answer?)));
+            let replies = tokens.iter().zip(self.run(tokens, calls).await);
+            sealed_all.extend(replies.map(|(token, reply)| sealed(token, reply)));
         }
         sealed_all
     }
@@ -437,5 +456,77 @@ fn corrupt(
     CheckpointError::Corrupt {
         resource: resource.clone(),
         source: source.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(epoch: u64) -> FencingToken {
+        format!("shard/orders/7@{epoch}:00000000000000000000000000c0ffee/{epoch}")
+            .parse()
+            .unwrap()
+    }
+
+    /// What the script finds where the fence is of `epoch`, with a latest write, and changes nothing.
+    fn kept(epoch: u64, sequence: u64, data: Option<&'static str>) -> Answer {
+        Answer {
+            changed: false,
+            before: Some(answer::State {
+                fence: Fence::from(&token(epoch)),
+                latest: Some((Sequence::new(sequence).unwrap(), WriteId::new(1))),
+            }),
+            data: data.map(Into::into),
+        }
+    }
+
+    fn reply(answer: Result<Answer, CheckpointError>, is_doubtful: bool) -> Reply {
+        Reply {
+            answer: answer.map(|answer| (answer, None)),
+            is_doubtful,
+        }
+    }
+
+    #[test]
+    fn a_call_that_was_sent_twice_is_never_said_to_have_changed_nothing() {
+        let presented = (Sequence::FIRST, WriteId::new(1));
+        let resource = &token(7).resource;
+        // The fence has risen since, the owner has gone on, the key was damaged, the second was
+        // refused, the server is another by now.
+        let wrong = || {
+            [
+                Ok(kept(8, 1, None)),
+                Ok(kept(7, 2, None)),
+                Err(corrupt(resource, answer::AnswerError::Expiring)),
+                Err(unavailable("OOM")),
+                Err(unsupported("it is a replica")),
+            ]
+        };
+        for answer in wrong() {
+            let shown = format!("{answer:?}");
+            let outcome = replaced(&token(7), presented, reply(answer, true)).unwrap_err();
+            assert!(outcome.may_have_happened(), "{shown}: {outcome:?}");
+        }
+        for answer in wrong() {
+            let shown = format!("{answer:?}");
+            let outcome = replaced(&token(7), presented, reply(answer, false)).unwrap_err();
+            assert!(!outcome.may_have_happened(), "{shown}: {outcome:?}");
+        }
+        // What is there is no less there.
+        let there = reply(Ok(kept(7, 1, None)), true);
+        replaced(&token(7), presented, there).unwrap();
+    }
+
+    #[test]
+    fn data_that_cannot_be_read_is_corrupt_when_the_fence_is_known_to_be_up() {
+        for is_doubtful in [false, true] {
+            let reply = reply(Ok(kept(7, 1, Some("nonsense"))), is_doubtful);
+            let outcome = sealed(&token(7), reply).unwrap_err();
+            assert!(
+                matches!(outcome, CheckpointError::Corrupt { .. }),
+                "{outcome:?}"
+            );
+        }
     }
 }

@@ -229,6 +229,17 @@ async fn a_full_server_refuses_writes_and_takes_deletions() -> Result<(), Failur
     };
     store.delete(&owner, deletion).await?;
     assert_eq!(store.read(&owner.resource).await?, None);
+    // So do their retries, and seals: an owner that cannot seal can delete nothing.
+    store.delete(&owner, deletion).await?;
+    assert_eq!(store.seal(&owner).await?, None);
+    let next = token(1, 8, 2);
+    assert_eq!(store.seal(&next).await?, None);
+    store.delete(&next, deletion).await?;
+    let new = store.seal(&token(2, 1, 1)).await;
+    assert!(
+        matches!(new, Err(CheckpointError::Unavailable { .. })),
+        "{new:?}"
+    );
     Ok(())
 }
 

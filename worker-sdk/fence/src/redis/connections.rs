@@ -44,11 +44,17 @@ struct Shared {
     broken: Arc<AtomicBool>,
 }
 
+/// What calls of the script were answered.
+pub(super) struct Ran {
+    /// One for each.
+    pub(super) answers: Vec<Result<Answered, Failure>>,
+    /// Whether the calls may have had an effect before they were answered: they were sent twice.
+    pub(super) is_doubtful: bool,
+}
+
 /// What a call of the script was answered.
 pub(super) struct Answered {
     pub(super) value: Value,
-    /// Why the call may have had an effect before it was answered: it was sent twice.
-    pub(super) doubt: Option<Reason>,
     /// Why its effect, if it has one, may yet be lost: too few replicas have it.
     pub(super) short: Option<Reason>,
 }
@@ -111,7 +117,7 @@ impl Connections {
     ///
     /// They may be run twice: each says which owner, sequence and write it is for, and the second of
     /// two equal ones changes nothing.
-    pub(super) async fn run(&self, calls: Vec<Cmd>) -> Vec<Result<Answered, Failure>> {
+    pub(super) async fn run(&self, calls: Vec<Cmd>) -> Ran {
         let count = calls.len();
         let mut pipeline = Pipeline::with_capacity(count + 1);
         pipeline.ignore_errors();
@@ -123,13 +129,17 @@ impl Connections {
             pipeline.cmd("WAIT").arg(replicas.count).arg(patience_ms);
         }
         let progress = Progress::default();
-        let mut doubt = None;
-        let answers = self.run_twice(&pipeline, &progress, &mut doubt);
+        let mut is_doubtful = false;
+        let answers = self.run_twice(&pipeline, &progress, &mut is_doubtful);
         let answers = timeout(self.deadline, answers).await;
         let answers = answers.unwrap_or_else(|_| Err(progress.late(self.deadline)));
-        match answers {
-            Ok(values) => self.judge(values, count, doubt),
+        let answers = match answers {
+            Ok(values) => self.judge(values, count),
             Err(failure) => (0..count).map(|_| Err(failure.clone())).collect(),
+        };
+        Ran {
+            answers,
+            is_doubtful,
         }
     }
 
@@ -142,8 +152,8 @@ impl Connections {
         }
         let progress = Progress::default();
         // What changes nothing leaves nothing in doubt.
-        let mut doubt = None;
-        let values = self.run_twice(&pipeline, &progress, &mut doubt);
+        let mut is_doubtful = false;
+        let values = self.run_twice(&pipeline, &progress, &mut is_doubtful);
         let values = timeout(self.deadline, values).await;
         let values = values.unwrap_or_else(|_| Err(progress.late(self.deadline)))?;
         let values = values.into_iter();
@@ -169,23 +179,20 @@ impl Connections {
             .unwrap_or_else(|_| Err(progress.late(self.deadline)))
     }
 
-    /// Runs a pipeline, and once more if its connection broke: `doubt` then says why the first time
-    /// may have had an effect.
+    /// Runs a pipeline, and once more if its connection broke: then the first time may have had an
+    /// effect.
     async fn run_twice(
         &self,
         pipeline: &Pipeline,
         progress: &Progress,
-        doubt: &mut Option<Reason>,
+        is_doubtful: &mut bool,
     ) -> Result<Vec<RedisResult<Value>>, Failure> {
         match self.run_once(pipeline, progress).await {
-            Err(failure) if failure.is_broken_connection() => {
-                *doubt = Some(failure.into_reason());
-            }
+            Err(failure) if failure.is_broken_connection() => *is_doubtful = true,
             settled => return settled,
         }
         tokio::time::sleep(pause()).await;
-        let second = self.run_once(pipeline, progress).await;
-        second.map_err(|failure| failure.in_doubt(doubt.as_ref()))
+        self.run_once(pipeline, progress).await
     }
 
     async fn run_once(
@@ -231,7 +238,6 @@ impl Connections {
         &self,
         values: Vec<RedisResult<Value>>,
         count: usize,
-        doubt: Option<Reason>,
     ) -> Vec<Result<Answered, Failure>> {
         let mut values = values.into_iter();
         let answers: Vec<RedisResult<Value>> = values.by_ref().take(count).collect();
@@ -241,10 +247,9 @@ impl Connections {
         let answered = |value: RedisResult<Value>| match value {
             Ok(value) => Ok(Answered {
                 value,
-                doubt: doubt.clone(),
                 short: short.clone(),
             }),
-            Err(error) => Err(Failure::of_request(error).in_doubt(doubt.as_ref())),
+            Err(error) => Err(Failure::of_request(error)),
         };
         let mut answers: Vec<Result<Answered, Failure>> =
             answers.into_iter().map(answered).collect();

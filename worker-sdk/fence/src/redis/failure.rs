@@ -112,14 +112,6 @@ impl Failure {
         }
     }
 
-    /// Judges it again where the call was sent before, and may have happened then.
-    pub(super) fn in_doubt(self, doubt: Option<&Reason>) -> Self {
-        match (self, doubt) {
-            (Self::Nothing(_), Some(doubt)) => Self::Unknown(doubt.clone()),
-            (failure, _) => failure,
-        }
-    }
-
     pub(super) fn into_reason(self) -> Reason {
         match self {
             Self::Nothing(reason)

@@ -27,14 +27,25 @@ local function answer(outcome, found)
   return {outcome, before[1], before[2], before[3], before[4], found}
 end
 
+-- Lets what follows be done also when the memory is full. Redis looks only at the first command of a
+-- script that may write. This one removes nothing, so it may be refused like any other, but not for want
+-- of memory; and what follows replaces what is there by as much.
+local function even_if_full()
+  redis.call('HDEL', KEYS[1], '')
+end
+
 -- Writes what is there already, so that a WAIT after it waits for the replicas to have it: the
 -- connection that asked for it the first time may be gone.
 local function again()
+  even_if_full()
   redis.call('HSET', KEYS[1], 'owner', owner)
 end
 
 if action == 'seal' then
   if not exists or before[1] < epoch then
+    if exists then
+      even_if_full()
+    end
     redis.call('HSET', KEYS[1], 'epoch', epoch, 'owner', owner)
     redis.call('HDEL', KEYS[1], 'sequence', 'write_id')
     return answer('changed', redis.call('GET', KEYS[2]))
