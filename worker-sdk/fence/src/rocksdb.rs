@@ -6,10 +6,11 @@ mod stripes;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, Semaphore};
 
 use crate::admission::Fence;
 use crate::checkpoint::{Checkpoint, Deletion, Write};
@@ -23,6 +24,10 @@ use contents::Contents;
 /// How many resources one batch of [`RocksStore::seal_many`] seals. While it does, no other write
 /// to them, or to resources that share a lock with them, goes on.
 const SEALS_IN_BATCH: usize = 512;
+
+/// How many calls may wait for the disk at once: half of the threads that tokio has for such work. A
+/// disk that hangs keeps each of them, with its value, until it goes on; the calls beyond give up.
+const CALLS_MAX: usize = 256;
 
 /// A store in a RocksDB database of this process: the default for one machine.
 ///
@@ -51,6 +56,8 @@ const SEALS_IN_BATCH: usize = 512;
 pub struct RocksStore {
     // Shared by all calls; alone only for whoever closes it, and `None` from then on.
     contents: Arc<RwLock<Option<Contents>>>,
+    /// Each is held by a call that waits for the disk, whether or not it is still waited for.
+    turns: Arc<Semaphore>,
     deadline: Duration,
     max_value_bytes: usize,
 }
@@ -61,7 +68,7 @@ pub struct RocksStoreOptions {
     /// The longest a call waits for the disk. 10 seconds by default.
     ///
     /// A call that takes longer is answered `OutcomeUnknown` (a read `Unavailable`) but goes on: work
-    /// on a disk cannot be taken back.
+    /// on a disk cannot be taken back. One whose turn has not come by then is answered `Unavailable`.
     pub deadline: Duration,
     /// The largest value, in bytes, inclusive. 64 MiB by default. Larger state belongs into files of
     /// its own, named by the checkpoint.
@@ -114,6 +121,7 @@ impl RocksStore {
         };
         let store = Self {
             contents: Arc::new(RwLock::new(Some(contents))),
+            turns: Arc::new(Semaphore::new(CALLS_MAX)),
             deadline,
             max_value_bytes,
         };
@@ -177,15 +185,25 @@ impl RocksStore {
         &self,
         work: impl FnOnce(&Contents) -> Result<T, CheckpointError> + Send + 'static,
     ) -> Result<Result<T, CheckpointError>, StoreError> {
-        let contents = self.contents.clone().read_owned().await;
-        let running = tokio::task::spawn_blocking(move || match &*contents {
-            Some(contents) => work(contents),
-            None => Err(unavailable("the store is closed")),
+        let has_begun = AtomicBool::new(false);
+        let done = tokio::time::timeout(self.deadline, async {
+            // Both may be kept by calls that hang: the second by one that closes the store.
+            let turn = self.turns.clone().acquire_owned().await?;
+            let contents = self.contents.clone().read_owned().await;
+            has_begun.store(true, Ordering::Relaxed);
+            let running = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                match &*contents {
+                    Some(contents) => work(contents),
+                    None => Err(unavailable("the store is closed")),
+                }
+            });
+            Ok::<_, StoreError>(running.await?)
         });
-        match tokio::time::timeout(self.deadline, running).await {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(stopped)) => Err(stopped.into()),
-            Err(elapsed) => Err(elapsed.into()),
+        match done.await {
+            Ok(done) => done,
+            Err(elapsed) if has_begun.into_inner() => Err(elapsed.into()),
+            Err(elapsed) => Ok(Err(unavailable(elapsed))),
         }
     }
 }
@@ -279,5 +297,98 @@ fn unavailable(source: impl Into<StoreError>) -> CheckpointError {
 fn unknown(source: impl Into<StoreError>) -> CheckpointError {
     CheckpointError::OutcomeUnknown {
         source: source.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::sequence::{Sequence, WriteId};
+
+    const DEADLINE: Duration = Duration::from_millis(200);
+
+    /// Far longer than any call may take.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    async fn open(folder: &tempfile::TempDir) -> RocksStore {
+        let options = RocksStoreOptions {
+            deadline: DEADLINE,
+            ..RocksStoreOptions::default()
+        };
+        RocksStore::open(folder.path(), options).await.unwrap()
+    }
+
+    fn token() -> FencingToken {
+        "shard/orders/7@7:00000000000000000000000000c0ffee/1"
+            .parse()
+            .unwrap()
+    }
+
+    fn write() -> Write {
+        Write {
+            sequence: Sequence::FIRST,
+            write_id: WriteId::new(1),
+            data: "x".into(),
+        }
+    }
+
+    /// Requires that every call is answered, and says that nothing was begun.
+    async fn answers_that_nothing_was_begun(store: &RocksStore) {
+        let calls = async {
+            [
+                store.seal(&token()).await.map(drop),
+                store.write(&token(), write()).await,
+                store.read(&token().resource).await.map(drop),
+            ]
+        };
+        for answer in tokio::time::timeout(PATIENCE, calls).await.unwrap() {
+            assert!(
+                matches!(answer, Err(CheckpointError::Unavailable { .. })),
+                "{answer:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_while_the_store_is_being_closed_keeps_no_call_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&folder).await;
+        let (release, hanging) = mpsc::sync_channel::<()>(0);
+        let hangs = store.change_with(move |_| {
+            let _released = hanging.recv();
+            Ok(())
+        });
+        // What hangs goes on after its deadline.
+        let given_up = hangs.await;
+        assert!(matches!(
+            given_up,
+            Err(CheckpointError::OutcomeUnknown { .. })
+        ));
+        let closing = tokio::spawn({
+            let store = store.clone();
+            async move { store.close().await }
+        });
+        // Until the one that closes waits: from then on nobody else comes in before it.
+        while store.contents.try_read().is_ok() {
+            tokio::task::yield_now().await;
+        }
+        answers_that_nothing_was_begun(&store).await;
+        drop(release);
+        closing.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn calls_beyond_those_that_a_hanging_disk_keeps_are_not_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&folder).await;
+        store.seal(&token()).await.unwrap();
+        let all = u32::try_from(CALLS_MAX).unwrap();
+        let kept = store.turns.try_acquire_many(all).unwrap();
+        answers_that_nothing_was_begun(&store).await;
+        drop(kept);
+        store.write(&token(), write()).await.unwrap();
+        store.close().await.unwrap();
     }
 }
