@@ -68,8 +68,7 @@ const FENCES_IN_PAGE: usize = 1_000;
 /// then are above them and raise them again, but those between are not refused. Anyone who may write
 /// the keys (`etcdctl put`) can put back a fence: give the prefix to one user. A fence that somebody
 /// tied to a lease, whose end would remove it, is refused as `Corrupt`. An open store takes no answer
-/// from another cluster than the one it was opened in: a cluster that was restored is another, and
-/// needs the store to be opened again.
+/// from a cluster with another id than the one it was opened in.
 pub struct EtcdStore {
     client: Client,
     keys: Keys,
