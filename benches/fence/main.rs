@@ -27,6 +27,7 @@ use benches::spread::Spread;
 use benches::table::{self, Table};
 use clap::Parser;
 use cluster_tests::failure::Failure;
+use tokio::signal::unix::{SignalKind, signal};
 
 use arguments::{Arguments, Subject};
 use stores::Store;
@@ -46,12 +47,15 @@ fn main() -> ExitCode {
         .build();
     ended(runtime.map_err(Failure::from).and_then(|runtime| {
         runtime.block_on(async {
+            // Ends by returning, so that every server that was started is killed.
+            let mut terminate = signal(SignalKind::terminate())?;
             tokio::select! {
                 done = Box::pin(run(&arguments)) => done,
                 interrupted = tokio::signal::ctrl_c() => {
                     interrupted?;
                     Err(Failure::new("interrupted"))
                 }
+                _ = terminate.recv() => Err(Failure::new("terminated")),
             }
         })
     }))

@@ -102,7 +102,8 @@ impl Values {
 
 /// Runs all in turn, each as often as the load says. The order of every other round is reversed.
 ///
-/// Before that they run uncounted until it is known how many writes make a block, and one whole round.
+/// Before that they run uncounted: until it is known how many writes make a block, and then a quarter of
+/// the rounds, for caches, connections and just-in-time compilers to get warm.
 ///
 /// # Errors
 ///
@@ -110,8 +111,9 @@ impl Values {
 pub async fn run(all: &[Arc<dyn Writes>], load: &Load) -> Result<Rates, Failure> {
     let values = Arc::new(Values::new(load.value_bytes));
     let each = writes_of_block(all, &values, load).await?;
+    let uncounted = load.rounds.div_ceil(4);
     let mut rounds = Vec::with_capacity(load.rounds);
-    for number in 0..=load.rounds {
+    for number in 0..uncounted + load.rounds {
         let mut rates = vec![0.0; all.len()];
         let mut order: Vec<usize> = (0..all.len()).collect();
         if number % 2 == 1 {
@@ -121,7 +123,7 @@ pub async fn run(all: &[Arc<dyn Writes>], load: &Load) -> Result<Rates, Failure>
             let took = block(&all[place], &values, load.writers, each).await?;
             rates[place] = (load.writers * each) as f64 / took.as_secs_f64();
         }
-        if number > 0 {
+        if number >= uncounted {
             rounds.push(rates);
         }
     }
