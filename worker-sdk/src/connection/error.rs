@@ -23,7 +23,12 @@ impl CallError {
             .filter(|info| info.domain == reason::DOMAIN);
         let may_have_happened = match &info {
             Some(info) => info.reason == reason::OUTCOME_UNKNOWN,
-            None => !is_connect_error(&status) && is_transport(status.code()),
+            // One with a source is what became of a connection that broke, and no answer at all, whatever
+            // its code: one that has given up many calls ends in "resource exhausted", for example.
+            None => {
+                let is_answer = status.source().is_none() && !is_transport(status.code());
+                !is_answer && !is_connect_error(&status)
+            }
         };
         Self {
             status,
@@ -130,4 +135,21 @@ fn is_connect_error(status: &Status) -> bool {
         next = source.source();
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, ErrorKind};
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_broke_is_no_answer_whatever_its_code() {
+        let mut status = Status::new(Code::ResourceExhausted, "too many calls given up");
+        assert!(!CallError::from_status(status.clone()).may_have_happened());
+        let broken = io::Error::from(ErrorKind::ConnectionReset);
+        status.set_source(Arc::new(broken));
+        assert!(CallError::from_status(status).may_have_happened());
+    }
 }
