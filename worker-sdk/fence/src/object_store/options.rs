@@ -25,6 +25,9 @@ pub struct ObjectStoreOptions {
     /// How long the objects of a larger value are, in bytes. Default 16 MiB. At least 1; four are in
     /// memory at once.
     pub part_bytes: u32,
+    /// How long the probe goes on to let puts race: at least 2 rounds and at most 128. Default 1 s. A
+    /// server that checks and writes in two steps is found by chance, so the longer the surer.
+    pub race_time: Duration,
     /// The same bucket by its other addresses, if it has several. Only the probe uses them: a server
     /// whose conditions hold for each address by itself is refused.
     pub other_endpoints: Vec<Bucket>,
@@ -39,6 +42,7 @@ impl Default for ObjectStoreOptions {
             max_value_bytes: 64 * 1024 * 1024,
             inline_bytes_max: 16 * 1024,
             part_bytes: 16 * 1024 * 1024,
+            race_time: Duration::from_secs(1),
             other_endpoints: Vec::new(),
         }
     }

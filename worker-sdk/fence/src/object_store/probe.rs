@@ -1,20 +1,26 @@
 //! Finds out whether a bucket keeps the conditions of puts.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 
 use crate::error::CheckpointError;
 
 use super::backend::{Backend, BackendError, Version, repeated, within};
 use super::layout::Layout;
 
-/// How often a new object is created, and replaced, by all at once.
-const ROUNDS: usize = 8;
+/// How often a new object is created, and replaced, by all at once: so often in any case, and more
+/// often while there is time. Not more, because there are servers on which each of those that meet waits
+/// a second for the others.
+const ROUNDS_MIN: usize = 2;
+
+/// A server that is as fast as to come so far has shown enough.
+const ROUNDS_MAX: usize = 128;
 
 /// How many do so at once. Each has a connection of its own, because HTTP/1.1 carries one request at
 /// a time on each.
@@ -28,6 +34,7 @@ pub(super) struct Probe<'a> {
     pub(super) endpoints: &'a [Arc<dyn Backend>],
     pub(super) layout: &'a Layout,
     pub(super) request_deadline: Duration,
+    pub(super) race_time: Duration,
 }
 
 /// What came of one racer.
@@ -44,7 +51,11 @@ impl Probe<'_> {
             self.clean_up(&name).await;
             result?;
         }
-        for _ in 0..ROUNDS {
+        let mut over = pin!(tokio::time::sleep(self.race_time));
+        for round in 0..ROUNDS_MAX {
+            if round >= ROUNDS_MIN && over.as_mut().now_or_never().is_some() {
+                break;
+            }
             let name = self.layout.probe(rand::random());
             let result = self.race_twice(&name).await;
             self.clean_up(&name).await;

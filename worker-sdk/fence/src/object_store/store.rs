@@ -64,6 +64,7 @@ pub(super) struct Inner {
     pub(super) manifests: Manifests,
     pub(super) values: Values,
     endpoints: Vec<Arc<dyn Backend>>,
+    race_time: Duration,
     deadline: Duration,
     max_value_bytes: usize,
     inline_bytes_max: usize,
@@ -108,6 +109,7 @@ impl ObjectStore {
                 manifests,
                 values,
                 endpoints: endpoints.collect(),
+                race_time: options.race_time,
                 deadline: options.deadline,
                 max_value_bytes: options.max_value_bytes,
                 inline_bytes_max: options.inline_bytes_max,
@@ -480,6 +482,7 @@ impl CheckpointStore for ObjectStore {
             endpoints: &self.inner.endpoints,
             layout: &self.inner.manifests.layout,
             request_deadline: self.inner.manifests.request_deadline,
+            race_time: self.inner.race_time,
         };
         probe.run().await
     }
