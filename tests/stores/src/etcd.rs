@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use crate::http;
 use crate::installed;
-use crate::server::{Program, Server};
+use crate::server::{Crash, Program, Server};
 use crate::site::Site;
 
 /// Members of a cluster: the fewest that survive the loss of one.
@@ -69,10 +69,15 @@ impl EtcdCluster {
     /// Returns the URLs for clients, one for each member.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
-        self.members
-            .iter()
-            .map(|member| format!("http://{}", member.program().client))
-            .collect()
+        let addresses = self.addresses();
+        addresses.iter().map(|at| format!("http://{at}")).collect()
+    }
+
+    /// Returns where the members listen for clients.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let members = self.members.iter();
+        members.map(|member| member.program().client).collect()
     }
 
     /// Returns a member, to be killed or frozen by itself. They are numbered from zero.
@@ -111,6 +116,17 @@ impl EtcdCluster {
             member.ready().await?;
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Crash for EtcdCluster {
+    async fn kill(&mut self) -> Result<(), Failure> {
+        self.kill_all().await
+    }
+
+    async fn restart(&mut self) -> Result<(), Failure> {
+        self.restart_all().await
     }
 }
 

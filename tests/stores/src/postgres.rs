@@ -1,6 +1,8 @@
 //! PostgreSQL.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::process::Stdio;
 
 use async_trait::async_trait;
 use cluster_tests::failure::Failure;
@@ -97,6 +99,8 @@ impl Program for Postgres {
             "fsync=on".to_owned(),
             "synchronous_commit=on".to_owned(),
             "max_connections=400".to_owned(),
+            // In the folder too, or a killed server leaves it in memory.
+            "dynamic_shared_memory_type=mmap".to_owned(),
             "max_prepared_transactions=50".to_owned(),
         ] {
             command.args(["-c", &setting]);
@@ -111,5 +115,21 @@ impl Program for Postgres {
             connection.close().await
         };
         asked.await.map_err(|error| error.to_string())
+    }
+
+    fn clean_up(&self, site: &Site) {
+        // A killed server leaves the segment of shared memory by which it would find out that another
+        // one uses its folder. The number is in the file that it leaves there.
+        let Ok(file) = fs::read_to_string(site.folder().join("data/postmaster.pid")) else {
+            return;
+        };
+        let segment = file.lines().nth(6).map(str::split_whitespace);
+        if let Some(number) = segment.and_then(|mut key_and_number| key_and_number.nth(1)) {
+            let mut remove = Command::new("ipcrm").into_std();
+            remove.args(["--shmem-id", number]).stderr(Stdio::null());
+            if let Err(error) = remove.status() {
+                eprintln!("removing the shared memory of PostgreSQL: {error}");
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! SeaweedFS, which speaks S3.
 
+use std::fs;
 use std::net::SocketAddr;
 
 use async_trait::async_trait;
@@ -107,6 +108,8 @@ impl Program for Seaweedfs {
             // What it would offer besides, on ports of its own.
             .args(["-s3.port.iceberg=0", "-s3.port.lance=0"])
             .arg("-master.telemetry=false")
+            // A master that starts again waits so long for others: by default, up to 20 seconds.
+            .args(["-master.electionTimeout=500ms", "-master.heartbeatInterval=100ms"])
             // Grown in small steps: a volume is laid out for each collection, and a bucket is one.
             .args(["-master.volumeSizeLimitMB=64", "-volume.max=100"]);
         for (flag, address) in &self.ports {
@@ -122,5 +125,22 @@ impl Program for Seaweedfs {
         http::request("POST", self.filer, "/buckets/tenure/ready", &[header], form).await?;
         http::get(self.s3, "/healthz").await?;
         Ok(())
+    }
+
+    fn clean_up(&self, _site: &Site) {
+        // It listens on sockets in the folder for temporary files too, and no flag says otherwise.
+        let ours: Vec<String> = self
+            .ports
+            .iter()
+            .map(|(_, address)| format!("-{}.sock", address.port()))
+            .collect();
+        for file in fs::read_dir("/tmp").into_iter().flatten().flatten() {
+            let name = file.file_name().to_string_lossy().into_owned();
+            let is_ours =
+                name.starts_with("seaweedfs-") && ours.iter().any(|end| name.ends_with(end));
+            if is_ours && let Err(error) = fs::remove_file(file.path()) {
+                eprintln!("removing {name}: {error}");
+            }
+        }
     }
 }

@@ -60,12 +60,41 @@ pub trait Program: Send + Sync {
 
     /// Asks the server for something that it answers only when it is ready. `Err` says what is missing.
     async fn answers(&self) -> Result<(), String>;
+
+    /// Takes away what the server has left outside of its folder. Called when its processes are gone.
+    fn clean_up(&self, site: &Site) {
+        let _ = site;
+    }
+}
+
+/// What keeps the data of a store, and can be killed.
+///
+/// The defaults do nothing: for what is no process of its own, or does not keep what it has acknowledged
+/// when it is killed.
+#[async_trait]
+pub trait Crash: Send + Sync {
+    /// Kills it, and returns when it is gone.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end.
+    async fn kill(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Starts it again over what it has made durable, on the same address, and returns when it answers.
+    ///
+    /// # Errors
+    ///
+    /// When it does not come back.
+    async fn restart(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
 }
 
 /// A server in a folder of its own. It is killed when this is dropped, also when a test panics.
 #[derive(Debug)]
-pub struct Server<P> {
-    // Before the folder, so that nobody writes there any more when it is removed.
+pub struct Server<P: Program> {
     running: Running,
     program: P,
     site: Site,
@@ -232,6 +261,17 @@ impl<P: Program> Server<P> {
     }
 }
 
+#[async_trait]
+impl<P: Program> Crash for Server<P> {
+    async fn kill(&mut self) -> Result<(), Failure> {
+        Self::kill(self).await
+    }
+
+    async fn restart(&mut self) -> Result<(), Failure> {
+        Self::restart(self).await
+    }
+}
+
 impl Running {
     fn ended(&mut self) -> Result<Option<ExitStatus>, Failure> {
         match &mut self.root {
@@ -265,6 +305,28 @@ impl Running {
         Ok(())
     }
 
+    /// Kills every process, and waits until all are gone: one that is not might write to the folder
+    /// while it is being removed. The first is reaped by its own drop.
+    fn end(&mut self) {
+        if self.root.is_none() {
+            return;
+        }
+        if std::thread::panicking() {
+            eprintln!("{}", process::log_tail(&self.name, &self.log));
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < SIGNAL_TIME {
+            match self.signal_all(Signal::KILL) {
+                Ok(0) => return,
+                Ok(_) => std::thread::yield_now(),
+                Err(failure) => {
+                    eprintln!("killing {}: {failure}", self.name);
+                    return;
+                }
+            }
+        }
+    }
+
     fn signal_all(&self, signal: Signal) -> Result<usize, Failure> {
         let Some(root) = &self.root else {
             return Err(Failure::new(format!("{} is not running", self.name)));
@@ -277,22 +339,10 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl<P: Program> Drop for Server<P> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("{}", process::log_tail(&self.name, &self.log));
-        }
-        // Twice, for one that was being forked. That they are gone cannot be waited for here; the
-        // first process is killed and reaped by its own drop.
-        for _ in 0..2 {
-            if let Err(failure) = self
-                .root
-                .as_ref()
-                .map_or(Ok(0), |_| self.signal_all(Signal::KILL))
-            {
-                eprintln!("killing {}: {failure}", self.name);
-            }
-        }
+        self.running.end();
+        self.program.clean_up(&self.site);
     }
 }
 
