@@ -28,4 +28,5 @@ pub mod redis;
 pub mod seaweedfs;
 pub mod server;
 pub mod site;
+pub mod wire;
 pub mod writers;

@@ -26,6 +26,8 @@ use tenure_fence::{
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::server::Crash;
+
 /// Owners that write at the same time.
 pub const WRITERS: usize = 200;
 
@@ -79,20 +81,22 @@ impl fmt::Display for Count {
     }
 }
 
-/// Lets 200 owners write to `store`, kills its server with `crash` in the middle, and requires that
-/// nothing acknowledged is lost, nothing stale accepted and nothing reported wrongly.
+/// Lets 200 owners write to `store`, kills its server in the middle, and requires that nothing
+/// acknowledged is lost, nothing stale accepted and nothing reported wrongly.
 ///
-/// `crash` kills the server and returns when it answers again. `store` stays open all the time.
+/// `store` stays open all the time. The server stays down until as many calls have failed as there are
+/// writers: it may start so quickly that the store's own repetitions would bridge the gap.
 ///
 /// # Errors
 ///
 /// Says which resource was treated wrongly, and how.
 pub async fn survive_a_crash(
     store: Arc<dyn CheckpointStore>,
-    crash: impl AsyncFnOnce() -> Result<(), Failure>,
+    server: &mut dyn Crash,
 ) -> Result<Count, Failure> {
     let mut grants = LocalGrants::new();
     let acknowledged = Arc::new(AtomicU64::new(0));
+    let failed = Arc::new(AtomicU64::new(0));
     let (act, acts) = watch::channel(Act::Before);
     let mut lanes = JoinSet::new();
     for number in 0..WRITERS {
@@ -105,6 +109,7 @@ pub async fn survive_a_crash(
             next: (number % 2 == 0).then(tenure),
             acts: acts.clone(),
             acknowledged: Arc::clone(&acknowledged),
+            failed: Arc::clone(&failed),
             count: Count::default(),
         };
         lanes.spawn(lane.run());
@@ -112,18 +117,18 @@ pub async fn survive_a_crash(
 
     let play = async {
         let middle = WRITES * WRITERS as u64;
-        wait::until("writers to be in the middle", TIME, async || {
-            // Nobody ends before the crash, unless something is wrong.
-            match (lanes.try_join_next(), acknowledged.load(Ordering::Relaxed)) {
-                (Some(Ok(Err(failure))), _) => Ok(Err(failure)),
-                (Some(ended), _) => Ok(Err(Failure::new(format!("a writer has ended: {ended:?}")))),
-                (None, enough) if enough >= middle => Ok(Ok(())),
-                (None, few) => Err(format!("{few} of {middle} writes are acknowledged")),
-            }
-        })
-        .await??;
+        reach(
+            "writes that are acknowledged",
+            &acknowledged,
+            middle,
+            &mut lanes,
+        )
+        .await?;
         act.send_replace(Act::During);
-        crash().await?;
+        server.kill().await?;
+        let noticed = failed.load(Ordering::Relaxed) + WRITERS as u64;
+        reach("calls that have failed", &failed, noticed, &mut lanes).await?;
+        server.restart().await?;
         act.send_replace(Act::After);
         let mut count = Count::default();
         while let Some(lane) = lanes.join_next().await {
@@ -140,10 +145,25 @@ pub async fn survive_a_crash(
         }
     };
     println!("{count}");
-    if count.unknown + count.unavailable == 0 {
-        return Err(Failure::new("no writer noticed that the server was killed"));
-    }
     Ok(count)
+}
+
+/// Waits until the writers have come so far. None of them ends meanwhile, unless something is wrong.
+async fn reach(
+    what: &str,
+    counter: &AtomicU64,
+    enough: u64,
+    lanes: &mut JoinSet<Result<Count, Failure>>,
+) -> Result<(), Failure> {
+    wait::until(what, TIME, async || {
+        match (lanes.try_join_next(), counter.load(Ordering::Relaxed)) {
+            (Some(Ok(Err(failure))), _) => Ok(Err(failure)),
+            (Some(ended), _) => Ok(Err(Failure::new(format!("a writer has ended: {ended:?}")))),
+            (None, count) if count >= enough => Ok(Ok(())),
+            (None, few) => Err(format!("{few} of {enough}")),
+        }
+    })
+    .await?
 }
 
 /// Where the play is.
@@ -164,6 +184,8 @@ struct Lane {
     acts: watch::Receiver<Act>,
     /// Writes of all lanes.
     acknowledged: Arc<AtomicU64>,
+    /// Writes of all lanes that were answered with neither success nor a refusal.
+    failed: Arc<AtomicU64>,
     count: Count,
 }
 
@@ -212,6 +234,8 @@ impl Lane {
         );
         let (answer, stale) = (answer?, stale?);
         self.count(answer);
+        self.failed
+            .fetch_add(u64::from(stale.has_failed()), Ordering::Relaxed);
         match stale {
             Answer::Acknowledged => return Err(self.replaced.accepted_although_replaced()),
             Answer::Fenced => self.count.fenced += 1,
@@ -258,6 +282,8 @@ impl Lane {
     }
 
     fn count(&mut self, answer: Answer) {
+        self.failed
+            .fetch_add(u64::from(answer.has_failed()), Ordering::Relaxed);
         match answer {
             Answer::Acknowledged => {
                 self.count.acknowledged += 1;
@@ -277,6 +303,12 @@ enum Answer {
     Unknown,
     Unavailable,
     Fenced,
+}
+
+impl Answer {
+    fn has_failed(self) -> bool {
+        matches!(self, Self::Unknown | Self::Unavailable)
+    }
 }
 
 /// One tenure, and what it has presented.
@@ -320,7 +352,7 @@ impl Tenure {
             }
         };
         self.keep(write, answer);
-        if matches!(answer, Answer::Unknown | Answer::Unavailable) {
+        if answer.has_failed() {
             tokio::time::sleep(PAUSE).await;
         }
         Ok(answer)
@@ -548,22 +580,29 @@ mod tests {
         }
     }
 
+    /// Lets calls fail until many have.
+    struct Down(Arc<Faulty>);
+
+    #[async_trait]
+    impl Crash for Down {
+        async fn kill(&mut self) -> Result<(), Failure> {
+            self.0.is_down.store(true, Ordering::SeqCst);
+            Ok(())
+        }
+
+        async fn restart(&mut self) -> Result<(), Failure> {
+            let mut ticks = tokio::time::interval(PAUSE);
+            while self.0.failed.load(Ordering::SeqCst) < 5 * WRITERS as u64 {
+                ticks.tick().await;
+            }
+            self.0.is_down.store(false, Ordering::SeqCst);
+            Ok(())
+        }
+    }
+
     async fn play(fault: Fault) -> Result<Count, Failure> {
         let store = Faulty::new(fault);
-        let server = Arc::clone(&store);
-        survive_a_crash(store, async move || {
-            server.is_down.store(true, Ordering::SeqCst);
-            wait::until("calls to fail", TIME, async || {
-                match server.failed.load(Ordering::SeqCst) {
-                    enough if enough >= 5 * WRITERS as u64 => Ok(()),
-                    few => Err(format!("{few} have failed")),
-                }
-            })
-            .await?;
-            server.is_down.store(false, Ordering::SeqCst);
-            Ok(())
-        })
-        .await
+        survive_a_crash(store.clone(), &mut Down(store)).await
     }
 
     async fn is_caught(fault: Fault, expected: &str) {

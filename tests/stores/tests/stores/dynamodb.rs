@@ -1,6 +1,6 @@
 //! The store in DynamoDB, against dynalite and moto.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,8 +9,7 @@ use cluster_tests::wait;
 use store_tests::dynalite::Dynalite;
 use store_tests::http_faults::{Fault, FaultProxy};
 use store_tests::moto::Moto;
-use store_tests::server::Server;
-use store_tests::writers;
+use store_tests::server::{Crash, Server};
 use tenure_fence::dynamodb::MAX_VALUE_BYTES;
 use tenure_fence::dynamodb::aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use tenure_fence::dynamodb::aws_sdk_dynamodb::types::{
@@ -18,11 +17,14 @@ use tenure_fence::dynamodb::aws_sdk_dynamodb::types::{
     ScalarAttributeType, TimeToLiveSpecification,
 };
 use tenure_fence::dynamodb::aws_sdk_dynamodb::{Client, Config};
-use tenure_fence::kit::{self, Harness, Holder, LocalGrants, Options};
+use tenure_fence::kit::{Holder, LocalGrants};
 use tenure_fence::{
     CheckpointError, CheckpointStore, DynamodbOptions, DynamodbStore, FencingToken, Resource,
     Sequence, Write, WriteId,
 };
+
+use crate::case::{Case, Place, fences_are_listed_in_the_order_of_their_names, write};
+use crate::lost_answers::{self, Remote};
 
 fn config(endpoint: &str) -> Config {
     Config::builder()
@@ -42,14 +44,6 @@ async fn client(endpoint: &str) -> Result<Client, Failure> {
     Ok(open(endpoint).await?.client().clone())
 }
 
-fn write(sequence: u64, id: u128, data: &'static str) -> Write {
-    Write {
-        sequence: Sequence::new(sequence).unwrap(),
-        write_id: WriteId::new(id),
-        data: data.into(),
-    }
-}
-
 fn grants() -> (LocalGrants, FencingToken) {
     let mut grants = LocalGrants::new();
     let resource = grants.fresh_resource();
@@ -57,110 +51,76 @@ fn grants() -> (LocalGrants, FencingToken) {
     (grants, token)
 }
 
-/// Opens the store again each time; kills its server too, if it keeps what it stores.
-struct Reopened {
-    store: Arc<dyn CheckpointStore>,
-    grants: LocalGrants,
-    dynalite: Option<Server<Dynalite>>,
-}
+#[async_trait]
+impl Place for Server<Dynalite> {
+    type Store = DynamodbStore;
 
-impl Reopened {
-    fn new(store: DynamodbStore, dynalite: Option<Server<Dynalite>>) -> Self {
-        Self {
-            store: Arc::new(store),
-            grants: LocalGrants::new(),
-            dynalite,
-        }
+    async fn open(&self) -> Result<DynamodbStore, CheckpointError> {
+        open(&self.endpoint()).await
     }
 }
 
 #[async_trait]
-impl Harness for Reopened {
-    fn store(&self) -> Arc<dyn CheckpointStore> {
-        Arc::clone(&self.store)
+impl Remote for Server<Dynalite> {
+    fn address(&self) -> SocketAddr {
+        Self::address(self)
     }
 
-    async fn fresh_resource(&mut self) -> Resource {
-        self.grants.fresh_resource()
-    }
-
-    async fn next_tenure(&mut self, resource: &Resource, holder: Holder) -> FencingToken {
-        self.grants.next_tenure(resource, holder)
-    }
-
-    async fn conflicting(&mut self, token: &FencingToken) -> Option<FencingToken> {
-        Some(self.grants.conflicting(token))
-    }
-
-    async fn reopen(&mut self) {
-        if let Some(server) = &mut self.dynalite {
-            server.crash().await.unwrap();
-            self.store = Arc::new(open(&server.endpoint()).await.unwrap());
-        }
+    async fn open_at(&self, address: SocketAddr) -> Result<DynamodbStore, CheckpointError> {
+        open(&format!("http://{address}")).await
     }
 }
 
+/// Loses everything with its process, so nothing is killed.
+struct InMoto(Server<Moto>);
+
+impl Crash for InMoto {}
+
+#[async_trait]
+impl Place for InMoto {
+    type Store = DynamodbStore;
+
+    async fn open(&self) -> Result<DynamodbStore, CheckpointError> {
+        let options = DynamodbOptions {
+            // moto measures an item in base64.
+            max_value_bytes: 256 * 1024,
+            ..DynamodbOptions::new("tenure")
+        };
+        DynamodbStore::open(config(&self.0.endpoint()), options).await
+    }
+}
+
+async fn case() -> Result<Case<Server<Dynalite>>, Failure> {
+    Case::new(Dynalite::start().await?).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_keeps_the_contract_also_when_its_server_is_killed() -> Result<(), Failure> {
-    let server = Dynalite::start().await?;
-    let store = open(&server.endpoint()).await?;
-    let mut harness = Reopened::new(store, Some(server));
-    kit::run(&mut harness, Options::default()).await;
-    Ok(())
+async fn dynalite_keeps_the_contract() -> Result<(), Failure> {
+    case().await?.keeps_the_contract().await
 }
 
 /// moto tells with a refusal what the item was, as DynamoDB does; dynalite does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_keeps_the_contract_where_refusals_show_the_item() -> Result<(), Failure> {
-    let server = Moto::start().await?;
-    let options = DynamodbOptions {
-        // moto measures an item in base64.
-        max_value_bytes: 256 * 1024,
-        ..DynamodbOptions::new("tenure")
-    };
-    let store = DynamodbStore::open(config(&server.endpoint()), options).await?;
-    kit::run(&mut Reopened::new(store, None), Options::default()).await;
-    Ok(())
+async fn moto_keeps_the_contract() -> Result<(), Failure> {
+    let case = Case::new(InMoto(Moto::start().await?)).await?;
+    case.keeps_the_contract_here_too().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_checks_and_writes_in_two_steps_is_refused_or_caught() -> Result<(), Failure>
-{
+async fn a_server_that_checks_and_writes_in_two_steps_is_refused() -> Result<(), Failure> {
     let server = Moto::start_threaded().await?;
-    let store = match open(&server.endpoint()).await {
-        // Found by the probe, which lets requests compete; that takes luck.
-        Err(CheckpointError::Unsupported { .. }) => return Ok(()),
-        opened => opened?,
-    };
-    let run =
-        tokio::spawn(
-            async move { kit::run(&mut Reopened::new(store, None), Options::default()).await },
-        );
-    let caught = run.await.unwrap_err().into_panic();
-    let message = caught.downcast_ref::<String>().unwrap();
-    assert!(message.contains("breaks the contract"), "{message}");
+    is_refused(&server.endpoint(), "tenure", "were accepted").await;
     Ok(())
 }
 
+#[tokio::test]
+async fn answers_that_are_lost_are_reported_as_what_they_are() -> Result<(), Failure> {
+    lost_answers::are_reported_as_what_they_are(Dynalite::start().await?).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_writers_survive_the_kill_of_the_server() -> Result<(), Failure> {
-    let mut server = Dynalite::start().await?;
-    let store = Arc::new(open(&server.endpoint()).await?);
-    let (beside, token) = (Arc::clone(&store), grants().1);
-    writers::survive_a_crash(store, async || {
-        server.kill().await?;
-        // It starts so quickly that the repetitions of every writer might bridge the gap.
-        for _ in 0..3 {
-            let read = beside.read(&token.resource).await;
-            assert!(
-                matches!(read, Err(CheckpointError::Unavailable { .. })),
-                "{read:?}"
-            );
-        }
-        server.restart().await
-    })
-    .await?;
-    Ok(())
+async fn dynalite_survives_a_kill_in_the_middle_of_200_writers() -> Result<(), Failure> {
+    case().await?.survives_a_kill().await
 }
 
 #[tokio::test]
@@ -174,10 +134,10 @@ async fn a_write_that_arrives_after_it_was_given_up_happens_once_or_not_at_all()
     let store = DynamodbStore::open(config(&server.endpoint()), options).await?;
     let (mut grants, token) = grants();
     store.seal(&token).await?;
-    store.write(&token, write(1, 1, "first")).await?;
+    store.write(&token, write(1, "first")).await?;
 
     server.freeze()?;
-    let given_up = store.write(&token, write(2, 2, "given up")).await;
+    let given_up = store.write(&token, write(2, "given up")).await;
     assert!(
         matches!(given_up, Err(CheckpointError::OutcomeUnknown { .. })),
         "{given_up:?}"
@@ -190,8 +150,12 @@ async fn a_write_that_arrives_after_it_was_given_up_happens_once_or_not_at_all()
     server.thaw()?;
 
     // The server has the first attempt still before it; the repetition succeeds whichever comes first.
-    store.write(&token, write(2, 2, "given up")).await?;
-    let reused = store.write(&token, write(2, 3, "other")).await;
+    store.write(&token, write(2, "given up")).await?;
+    let other = Write {
+        write_id: WriteId::new(3),
+        ..write(2, "other")
+    };
+    let reused = store.write(&token, other).await;
     assert!(
         matches!(reused, Err(CheckpointError::SequenceReused { .. })),
         "{reused:?}"
@@ -224,14 +188,14 @@ async fn a_write_that_landed_before_it_was_refused_is_not_said_to_have_changed_n
         proxy.heal();
         found
     };
-    let (answer, found) = tokio::join!(store.write(&old, write(1, 1, "landed")), meanwhile);
+    let (answer, found) = tokio::join!(store.write(&old, write(1, "landed")), meanwhile);
     assert_eq!(found?.unwrap().data, "landed");
     assert!(
         matches!(answer, Err(CheckpointError::OutcomeUnknown { .. })),
         "{answer:?}"
     );
     // Of what comes later nothing is in doubt.
-    let late = store.write(&old, write(2, 2, "late")).await;
+    let late = store.write(&old, write(2, "late")).await;
     assert!(
         matches!(late, Err(CheckpointError::Fenced { .. })),
         "{late:?}"
@@ -259,7 +223,7 @@ async fn a_server_that_is_not_there_has_done_nothing() -> Result<(), Failure> {
     .await?;
     for answer in [
         store.seal(&token).await.map(|_| ()),
-        store.write(&token, write(1, 1, "first")).await,
+        store.write(&token, write(1, "first")).await,
         store.read(&token.resource).await.map(|_| ()),
         store.fence(&token.resource).await.map(|_| ()),
         store.probe().await,
@@ -273,37 +237,14 @@ async fn a_server_that_is_not_there_has_done_nothing() -> Result<(), Failure> {
 }
 
 #[tokio::test]
-async fn fences_are_listed_in_the_order_of_their_resources() -> Result<(), Failure> {
-    let server = Dynalite::start().await?;
-    let store = open(&server.endpoint()).await?;
-    let mut grants = LocalGrants::new();
-    let tokens: Vec<FencingToken> = (0..40)
-        .map(|_| {
-            let resource = grants.fresh_resource();
-            grants.next_tenure(&resource, Holder::New)
-        })
-        .collect();
-    for sealed in store.seal_many(&tokens).await {
-        assert_eq!(sealed?, None);
-    }
-    let mut expected: Vec<_> = tokens
-        .iter()
-        .map(|token| (token.resource.clone(), token.into()))
-        .collect();
-    expected.sort_by_key(|(resource, _)| resource.to_string());
-
-    let mut listed = Vec::new();
-    loop {
-        let after = listed.last().map(|(resource, _)| resource);
-        let page = store.list(after, 7).await?;
-        assert!(page.len() <= 7);
-        if page.is_empty() {
-            break;
-        }
-        listed.extend(page);
-    }
-    assert_eq!(listed, expected);
-    Ok(())
+async fn dynalite_lists_fences_in_the_order_of_their_names() -> Result<(), Failure> {
+    let Case {
+        store,
+        place: _running,
+        ..
+    } = case().await?;
+    let list = async |after: Option<Resource>, limit| store.list(after.as_ref(), limit).await;
+    fences_are_listed_in_the_order_of_their_names(&*store, list).await
 }
 
 #[tokio::test]
@@ -356,7 +297,7 @@ async fn an_item_that_cannot_be_read_is_corrupt() -> Result<(), Failure> {
     }
     // The fence is up although what it guards cannot be read.
     assert_eq!(store.fence(&token.resource).await?, Some((&next).into()));
-    let late = store.write(&token, write(1, 1, "late")).await;
+    let late = store.write(&token, write(1, "late")).await;
     assert!(
         matches!(late, Err(CheckpointError::Fenced { .. })),
         "{late:?}"

@@ -9,6 +9,7 @@
 mod case;
 mod dynamodb;
 mod etcd;
+mod lost_answers;
 mod mysql;
 mod object_store;
 mod postgres;

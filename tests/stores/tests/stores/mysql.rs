@@ -1,5 +1,6 @@
 //! The store in MariaDB, with the driver and the statements of MySQL.
 
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -9,21 +10,25 @@ use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 use store_tests::mariadb::Mariadb;
 use store_tests::server::Server;
-use store_tests::writers;
-use tenure_fence::kit::{self, Harness, Holder, LocalGrants};
+use tenure_fence::kit::{Holder, LocalGrants};
 use tenure_fence::{
-    CheckpointError, CheckpointStore, FencedTransaction, FencingToken, Isolation, MysqlStore,
-    Resource, SqlOptions, SqlStore, mysql,
+    CheckpointError, CheckpointStore, FencedTransaction, Isolation, MysqlStore, Resource,
+    SqlOptions, SqlStore, mysql,
 };
 use tokio::sync::Barrier;
 
-use crate::sql::{self, Place, SinkError, write};
+use crate::case::{Case, fences_are_listed_in_the_order_of_their_names, write};
+use crate::lost_answers;
+use crate::sql::{self, Database, InDatabase, RemoteDatabase, SinkError};
 
 #[async_trait]
-impl Place for Server<Mariadb> {
+impl Database for Server<Mariadb> {
     type Backend = mysql::MysqlBackend;
 
-    async fn open(&self, options: SqlOptions) -> Result<SqlStore<Self::Backend>, CheckpointError> {
+    async fn open_with(
+        &self,
+        options: SqlOptions,
+    ) -> Result<SqlStore<Self::Backend>, CheckpointError> {
         let connect = MySqlConnectOptions::from_str(&self.url()).unwrap();
         MysqlStore::open(connect, options).await
     }
@@ -72,8 +77,24 @@ impl Place for Server<Mariadb> {
     }
 }
 
+#[async_trait]
+impl RemoteDatabase for Server<Mariadb> {
+    fn address(&self) -> SocketAddr {
+        Self::address(self)
+    }
+
+    async fn open_at(
+        &self,
+        address: SocketAddr,
+        options: SqlOptions,
+    ) -> Result<SqlStore<Self::Backend>, CheckpointError> {
+        let connect = MySqlConnectOptions::from_str(&self.url()).unwrap();
+        MysqlStore::open(connect.port(address.port()), options).await
+    }
+}
+
 /// Starts a server with the user's table.
-async fn place() -> Result<Server<Mariadb>, Failure> {
+async fn database() -> Result<Server<Mariadb>, Failure> {
     let server = Mariadb::start().await?;
     server
         .operate(
@@ -84,153 +105,117 @@ async fn place() -> Result<Server<Mariadb>, Failure> {
     Ok(server)
 }
 
-struct Checked {
-    server: Server<Mariadb>,
-    store: Arc<MysqlStore>,
-    grants: LocalGrants,
-}
-
-impl Checked {
-    async fn new(options: SqlOptions) -> Result<Self, Failure> {
-        let server = Mariadb::start().await?;
-        let store = Arc::new(server.open(options).await?);
-        Ok(Self {
-            server,
-            store,
-            grants: LocalGrants::new(),
-        })
-    }
-}
-
-#[async_trait]
-impl Harness for Checked {
-    fn store(&self) -> Arc<dyn CheckpointStore> {
-        self.store.clone()
-    }
-
-    async fn fresh_resource(&mut self) -> Resource {
-        self.grants.fresh_resource()
-    }
-
-    async fn next_tenure(&mut self, resource: &Resource, holder: Holder) -> FencingToken {
-        self.grants.next_tenure(resource, holder)
-    }
-
-    async fn conflicting(&mut self, token: &FencingToken) -> Option<FencingToken> {
-        Some(self.grants.conflicting(token))
-    }
-
-    /// The server is killed; the store keeps its connections, which are dead then.
-    async fn reopen(&mut self) {
-        self.server.crash().await.unwrap();
-    }
+async fn case() -> Result<Case<InDatabase<Server<Mariadb>>>, Failure> {
+    Case::new(InDatabase::new(database().await?)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mariadb_keeps_the_contract() -> Result<(), Failure> {
-    let options = SqlOptions {
-        max_value_bytes: 1024 * 1024,
-        ..SqlOptions::default()
-    };
-    let report = kit::run(&mut Checked::new(options).await?, kit::Options::default()).await;
-    assert!(report.left_out.is_empty(), "{:?}", report.left_out);
-    println!("{:?}", report.race);
-    Ok(())
+    case().await?.keeps_the_contract().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mariadb_keeps_the_contract_under_stricter_isolation() -> Result<(), Failure> {
-    for isolation in [Isolation::RepeatableRead, Isolation::Serializable] {
-        let mut checked = Checked::new(sql::options(isolation)).await?;
-        let options = kit::Options {
-            race_rounds: 200,
-            ..kit::Options::default()
-        };
-        let report = kit::run(&mut checked, options).await;
-        println!("{isolation:?}: {:?}", report.race);
-    }
-    Ok(())
+    sql::keeps_the_contract_under_stricter_isolation(database().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mariadb_that_is_killed_amid_writers_loses_nothing() -> Result<(), Failure> {
-    let mut server = Mariadb::start().await?;
-    let store = Arc::new(server.open(SqlOptions::default()).await?);
-    writers::survive_a_crash(store, async || server.crash().await).await?;
-    Ok(())
+async fn mariadb_survives_a_kill_in_the_middle_of_200_writers() -> Result<(), Failure> {
+    case().await?.survives_a_kill().await
+}
+
+#[tokio::test]
+async fn mariadb_lists_fences_in_the_order_of_their_names() -> Result<(), Failure> {
+    let Case {
+        store,
+        place: _running,
+        ..
+    } = case().await?;
+    let list = async |after: Option<Resource>, limit| store.list(after.as_ref(), limit).await;
+    fences_are_listed_in_the_order_of_their_names(&*store, list).await
+}
+
+#[tokio::test]
+async fn mariadb_answers_that_are_lost_are_reported_as_what_they_are() -> Result<(), Failure> {
+    lost_answers::are_reported_as_what_they_are(InDatabase::new(database().await?)).await
 }
 
 #[tokio::test]
 async fn mariadb_seal_waits_for_a_transaction_in_flight() -> Result<(), Failure> {
+    let database = database().await?;
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
-        sql::seal_waits_for_a_transaction_in_flight(&place().await?, isolation).await?;
+        sql::seal_waits_for_a_transaction_in_flight(&database, isolation).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn mariadb_transaction_after_a_seal_delivers_nothing() -> Result<(), Failure> {
+    let database = database().await?;
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
-        sql::transaction_after_a_seal_delivers_nothing(&place().await?, isolation).await?;
+        sql::transaction_after_a_seal_delivers_nothing(&database, isolation).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn mariadb_seal_and_transaction_that_wait_together_agree() -> Result<(), Failure> {
+    let database = database().await?;
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
-        sql::seal_and_transaction_that_wait_together_agree(&place().await?, isolation).await?;
+        sql::seal_and_transaction_that_wait_together_agree(&database, isolation).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn mariadb_rows_and_offset_commit_together_or_not_at_all() -> Result<(), Failure> {
+    let database = database().await?;
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
-        sql::rows_and_offset_commit_together_or_not_at_all(&place().await?, isolation).await?;
+        sql::rows_and_offset_commit_together_or_not_at_all(&database, isolation).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn mariadb_transaction_that_has_ended_inside_is_no_success() -> Result<(), Failure> {
-    let place = place().await?;
-    sql::transaction_that_has_ended_inside_is_no_success(&place, "COMMIT", None).await?;
+    let database = database().await?;
+    sql::transaction_that_has_ended_inside_is_no_success(&database, "COMMIT", None).await?;
     // A statement that commits by itself.
     let create = "CREATE TABLE other (number INT)";
-    sql::transaction_that_has_ended_inside_is_no_success(&place, create, None).await
+    sql::transaction_that_has_ended_inside_is_no_success(&database, create, None).await
 }
 
 #[tokio::test]
 async fn mariadb_ends_an_idle_transaction() -> Result<(), Failure> {
-    sql::idle_transaction_is_ended_by_the_server(&place().await?).await
+    sql::idle_transaction_is_ended_by_the_server(&database().await?).await
 }
 
 #[tokio::test]
 async fn mariadb_row_that_was_changed_by_hand_is_corrupt() -> Result<(), Failure> {
-    sql::what_was_changed_by_hand_is_corrupt(&place().await?, "tenure_fence").await
+    sql::what_was_changed_by_hand_is_corrupt(&database().await?, "tenure_fence").await
 }
 
 #[tokio::test]
 async fn mariadb_seals_of_a_batch_are_independent() -> Result<(), Failure> {
+    let database = database().await?;
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
-        sql::seals_of_a_batch_are_independent(&place().await?, isolation).await?;
+        sql::seals_of_a_batch_are_independent(&database, isolation).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn mariadb_layout_is_made_once_and_a_newer_one_refused() -> Result<(), Failure> {
-    let place = place().await?;
-    sql::first_openings_at_once_make_one_layout(&place).await?;
-    sql::newer_layout_is_refused(&place, "tenure_layout").await
+    let database = database().await?;
+    sql::first_openings_at_once_make_one_layout(&database).await?;
+    sql::newer_layout_is_refused(&database, "tenure_layout").await
 }
 
 /// Where MySQL says "0 rows changed": data that is the same as before, and the retry of a write.
 #[tokio::test]
 async fn mariadb_write_of_identical_data_is_accepted() -> Result<(), Failure> {
     let server = Mariadb::start().await?;
-    let store = server.open(SqlOptions::default()).await?;
+    let store = server.open_with(SqlOptions::default()).await?;
     let mut grants = LocalGrants::new();
     let resource = grants.fresh_resource();
     let token = grants.next_tenure(&resource, Holder::New);
@@ -268,11 +253,11 @@ async fn touch(
 /// does not look goes on to write must not be committed.
 #[tokio::test]
 async fn mariadb_deadlock_that_nobody_looked_at_is_no_success() -> Result<(), Failure> {
-    let server = place().await?;
+    let server = database().await?;
     server
         .operate("INSERT INTO delivered (line) VALUES ('left'), ('right')")
         .await;
-    let store = Arc::new(server.open(SqlOptions::default()).await?);
+    let store = Arc::new(server.open_with(SqlOptions::default()).await?);
     let mut grants = LocalGrants::new();
     let both_have_one = Arc::new(Barrier::new(2));
     let mut tasks = Vec::new();
@@ -289,7 +274,7 @@ async fn mariadb_deadlock_that_nobody_looked_at_is_no_success() -> Result<(), Fa
                     .await?;
                 both_have_one.wait().await;
                 let deadlocked = touch(transaction, second).await.is_err();
-                <Server<Mariadb> as Place>::deliver(transaction, "afterwards").await?;
+                <Server<Mariadb> as Database>::deliver(transaction, "afterwards").await?;
                 Ok::<_, SinkError>(deadlocked)
             };
             store.transaction(&token, work).await
@@ -322,7 +307,7 @@ async fn mariadb_that_does_not_sync_is_refused() -> Result<(), Failure> {
     server
         .operate("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
         .await;
-    let refused = server.open(SqlOptions::default()).await;
+    let refused = server.open_with(SqlOptions::default()).await;
     assert!(matches!(refused, Err(CheckpointError::Unsupported { .. })));
     Ok(())
 }
@@ -334,15 +319,15 @@ async fn mariadb_takes_no_more_than_a_packet_holds() -> Result<(), Failure> {
     server
         .operate("SET GLOBAL max_allowed_packet = 1048576")
         .await;
-    let store = server.open(SqlOptions::default()).await?;
+    let store = server.open_with(SqlOptions::default()).await?;
     assert!(store.max_value_bytes() < 1_048_576);
     let mut grants = LocalGrants::new();
     let resource = grants.fresh_resource();
     let token = grants.next_tenure(&resource, Holder::New);
     store.seal(&token).await?;
     let largest = "x".repeat(store.max_value_bytes());
-    store.write(&token, write(1, &largest)).await?;
-    let larger = store.write(&token, write(2, &format!("{largest}x"))).await;
+    store.write(&token, write(1, largest.clone())).await?;
+    let larger = store.write(&token, write(2, format!("{largest}x"))).await;
     assert!(matches!(larger, Err(CheckpointError::TooLarge { .. })));
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The object store, on every server that has its interface.
 
 mod conformance;
+mod fake_gcs;
 mod faults;
 mod folder;
 mod large;

@@ -1,5 +1,6 @@
 //! The store in PostgreSQL.
 
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,20 +11,24 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use store_tests::postgres::Postgres;
 use store_tests::server::Server;
-use store_tests::writers;
-use tenure_fence::kit::{self, Harness, Holder, LocalGrants};
+use tenure_fence::kit::{Holder, LocalGrants};
 use tenure_fence::{
     CheckpointError, CheckpointStore, FencedTransaction, FencingToken, Isolation, PostgresStore,
     Resource, SqlOptions, SqlStore, postgres,
 };
 
-use crate::sql::{self, Place, SinkError, write};
+use crate::case::{Case, fences_are_listed_in_the_order_of_their_names, write};
+use crate::lost_answers;
+use crate::sql::{self, Database, InDatabase, RemoteDatabase, SinkError};
 
 #[async_trait]
-impl Place for Server<Postgres> {
+impl Database for Server<Postgres> {
     type Backend = postgres::PostgresBackend;
 
-    async fn open(&self, options: SqlOptions) -> Result<SqlStore<Self::Backend>, CheckpointError> {
+    async fn open_with(
+        &self,
+        options: SqlOptions,
+    ) -> Result<SqlStore<Self::Backend>, CheckpointError> {
         let connect = PgConnectOptions::from_str(&self.url()).unwrap();
         PostgresStore::open(connect, options).await
     }
@@ -67,8 +72,24 @@ impl Place for Server<Postgres> {
     }
 }
 
+#[async_trait]
+impl RemoteDatabase for Server<Postgres> {
+    fn address(&self) -> SocketAddr {
+        Self::address(self)
+    }
+
+    async fn open_at(
+        &self,
+        address: SocketAddr,
+        options: SqlOptions,
+    ) -> Result<SqlStore<Self::Backend>, CheckpointError> {
+        let connect = PgConnectOptions::from_str(&self.url()).unwrap();
+        PostgresStore::open(connect.port(address.port()), options).await
+    }
+}
+
 /// Starts a server with the user's table.
-async fn place() -> Result<Server<Postgres>, Failure> {
+async fn database() -> Result<Server<Postgres>, Failure> {
     let server = Postgres::start().await?;
     server
         .operate("CREATE TABLE delivered (number bigserial PRIMARY KEY, line text NOT NULL)")
@@ -76,150 +97,121 @@ async fn place() -> Result<Server<Postgres>, Failure> {
     Ok(server)
 }
 
-struct Checked {
-    server: Server<Postgres>,
-    store: Arc<PostgresStore>,
-    grants: LocalGrants,
-}
-
-impl Checked {
-    async fn new(options: SqlOptions) -> Result<Self, Failure> {
-        let server = Postgres::start().await?;
-        let store = Arc::new(server.open(options).await?);
-        Ok(Self {
-            server,
-            store,
-            grants: LocalGrants::new(),
-        })
-    }
-}
-
-#[async_trait]
-impl Harness for Checked {
-    fn store(&self) -> Arc<dyn CheckpointStore> {
-        self.store.clone()
-    }
-
-    async fn fresh_resource(&mut self) -> Resource {
-        self.grants.fresh_resource()
-    }
-
-    async fn next_tenure(&mut self, resource: &Resource, holder: Holder) -> FencingToken {
-        self.grants.next_tenure(resource, holder)
-    }
-
-    async fn conflicting(&mut self, token: &FencingToken) -> Option<FencingToken> {
-        Some(self.grants.conflicting(token))
-    }
-
-    /// The server is killed; the store keeps its connections, which are dead then.
-    async fn reopen(&mut self) {
-        self.server.crash().await.unwrap();
-    }
+async fn case() -> Result<Case<InDatabase<Server<Postgres>>>, Failure> {
+    Case::new(InDatabase::new(database().await?)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgresql_keeps_the_contract() -> Result<(), Failure> {
-    let options = SqlOptions {
-        max_value_bytes: 1024 * 1024,
-        ..SqlOptions::default()
-    };
-    let report = kit::run(&mut Checked::new(options).await?, kit::Options::default()).await;
-    assert!(report.left_out.is_empty(), "{:?}", report.left_out);
-    println!("{:?}", report.race);
-    Ok(())
+    case().await?.keeps_the_contract().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgresql_keeps_the_contract_under_stricter_isolation() -> Result<(), Failure> {
-    for isolation in [Isolation::RepeatableRead, Isolation::Serializable] {
-        let mut checked = Checked::new(sql::options(isolation)).await?;
-        let options = kit::Options {
-            race_rounds: 200,
-            ..kit::Options::default()
-        };
-        let report = kit::run(&mut checked, options).await;
-        println!("{isolation:?}: {:?}", report.race);
-    }
-    Ok(())
+    sql::keeps_the_contract_under_stricter_isolation(database().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn postgresql_that_is_killed_amid_writers_loses_nothing() -> Result<(), Failure> {
-    let mut server = Postgres::start().await?;
-    let store = Arc::new(server.open(SqlOptions::default()).await?);
-    writers::survive_a_crash(store, async || server.crash().await).await?;
-    Ok(())
+async fn postgresql_survives_a_kill_in_the_middle_of_200_writers() -> Result<(), Failure> {
+    case().await?.survives_a_kill().await
+}
+
+#[tokio::test]
+async fn postgresql_lists_fences_in_the_order_of_their_names() -> Result<(), Failure> {
+    let Case {
+        store,
+        place: _running,
+        ..
+    } = case().await?;
+    let list = async |after: Option<Resource>, limit| store.list(after.as_ref(), limit).await;
+    fences_are_listed_in_the_order_of_their_names(&*store, list).await
+}
+
+#[tokio::test]
+async fn postgresql_answers_that_are_lost_are_reported_as_what_they_are() -> Result<(), Failure> {
+    lost_answers::are_reported_as_what_they_are(InDatabase::new(database().await?)).await
 }
 
 #[tokio::test]
 async fn postgresql_seal_waits_for_a_transaction_in_flight() -> Result<(), Failure> {
+    let database = database().await?;
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
-        sql::seal_waits_for_a_transaction_in_flight(&place().await?, isolation).await?;
+        sql::seal_waits_for_a_transaction_in_flight(&database, isolation).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn postgresql_transaction_after_a_seal_delivers_nothing() -> Result<(), Failure> {
+    let database = database().await?;
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
-        sql::transaction_after_a_seal_delivers_nothing(&place().await?, isolation).await?;
+        sql::transaction_after_a_seal_delivers_nothing(&database, isolation).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn postgresql_seal_and_transaction_that_wait_together_agree() -> Result<(), Failure> {
+    let database = database().await?;
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
-        sql::seal_and_transaction_that_wait_together_agree(&place().await?, isolation).await?;
+        sql::seal_and_transaction_that_wait_together_agree(&database, isolation).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn postgresql_rows_and_offset_commit_together_or_not_at_all() -> Result<(), Failure> {
+    let database = database().await?;
     for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
-        sql::rows_and_offset_commit_together_or_not_at_all(&place().await?, isolation).await?;
+        sql::rows_and_offset_commit_together_or_not_at_all(&database, isolation).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn postgresql_transaction_that_has_ended_inside_is_no_success() -> Result<(), Failure> {
-    let place = place().await?;
-    sql::transaction_that_has_ended_inside_is_no_success(&place, "COMMIT", Some("SELECT 1 / 0"))
+    let database = database().await?;
+    sql::transaction_that_has_ended_inside_is_no_success(&database, "COMMIT", Some("SELECT 1 / 0"))
         .await
 }
 
 #[tokio::test]
 async fn postgresql_ends_an_idle_transaction() -> Result<(), Failure> {
-    sql::idle_transaction_is_ended_by_the_server(&place().await?).await
+    sql::idle_transaction_is_ended_by_the_server(&database().await?).await
 }
 
 #[tokio::test]
 async fn postgresql_row_that_was_changed_by_hand_is_corrupt() -> Result<(), Failure> {
-    sql::what_was_changed_by_hand_is_corrupt(&place().await?, "tenure.fence").await
+    sql::what_was_changed_by_hand_is_corrupt(&database().await?, "tenure.fence").await
 }
 
 #[tokio::test]
 async fn postgresql_seals_of_a_batch_are_independent() -> Result<(), Failure> {
+    let database = database().await?;
     for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
-        sql::seals_of_a_batch_are_independent(&place().await?, isolation).await?;
+        sql::seals_of_a_batch_are_independent(&database, isolation).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn postgresql_layout_is_made_once_and_a_newer_one_refused() -> Result<(), Failure> {
-    let place = place().await?;
-    sql::first_openings_at_once_make_one_layout(&place).await?;
-    sql::newer_layout_is_refused(&place, "tenure.layout").await?;
+    let database = database().await?;
+    sql::first_openings_at_once_make_one_layout(&database).await?;
+    sql::newer_layout_is_refused(&database, "tenure.layout").await?;
     // Another schema is another store.
     let elsewhere = SqlOptions {
         name: "elsewhere".parse()?,
         ..SqlOptions::default()
     };
-    assert!(place.open(elsewhere).await?.list(None, 1).await?.is_empty());
+    assert!(
+        database
+            .open_with(elsewhere)
+            .await?
+            .list(None, 1)
+            .await?
+            .is_empty()
+    );
     Ok(())
 }
 
@@ -230,7 +222,7 @@ async fn postgresql_that_does_not_answer_leaves_the_outcome_unknown() -> Result<
         deadline: Duration::from_secs(2),
         ..SqlOptions::default()
     };
-    let store = server.open(options).await?;
+    let store = server.open_with(options).await?;
     let mut grants = LocalGrants::new();
     let resource = grants.fresh_resource();
     let token = grants.next_tenure(&resource, Holder::New);
@@ -271,7 +263,7 @@ async fn postgresql_role_that_does_not_wait_for_the_disk_is_overruled() -> Resul
         .operate("ALTER ROLE tenure SET synchronous_commit = off")
         .await;
     // The probe, which looks at a connection of the store, would refuse it.
-    let store = server.open(SqlOptions::default()).await?;
+    let store = server.open_with(SqlOptions::default()).await?;
     store.probe().await?;
     Ok(())
 }
@@ -306,8 +298,8 @@ async fn by_hand(
 
 #[tokio::test]
 async fn guarded_table_takes_writes_with_a_current_token_only() -> Result<(), Failure> {
-    let server = place().await?;
-    let store = server.open(SqlOptions::default()).await?;
+    let server = database().await?;
+    let store = server.open_with(SqlOptions::default()).await?;
     let mut grants = LocalGrants::new();
     let resource = grants.fresh_resource();
     let old = grants.next_tenure(&resource, Holder::New);
@@ -319,7 +311,7 @@ async fn guarded_table_takes_writes_with_a_current_token_only() -> Result<(), Fa
     let deliver = async |token| {
         store
             .transaction(token, async |transaction| {
-                <Server<Postgres> as Place>::deliver(transaction, "fenced").await?;
+                <Server<Postgres> as Database>::deliver(transaction, "fenced").await?;
                 Ok::<_, SinkError>(())
             })
             .await
@@ -380,8 +372,8 @@ async fn guarded_table_takes_writes_with_a_current_token_only() -> Result<(), Fa
 /// While a statement that carries a token is in flight, the fence it was checked against cannot rise.
 #[tokio::test]
 async fn guard_keeps_the_fence_until_the_transaction_ends() -> Result<(), Failure> {
-    let server = place().await?;
-    let store = Arc::new(server.open(SqlOptions::default()).await?);
+    let server = database().await?;
+    let store = Arc::new(server.open_with(SqlOptions::default()).await?);
     let mut grants = LocalGrants::new();
     let resource = grants.fresh_resource();
     let old = grants.next_tenure(&resource, Holder::New);

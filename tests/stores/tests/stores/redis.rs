@@ -1,49 +1,48 @@
 //! The store on a Redis server.
 
-#![allow(clippy::expect_used, reason = "a test says what is wrong by panicking")]
-
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use cluster_tests::failure::Failure;
 use store_tests::redis::Redis;
 use store_tests::server::Server;
-use store_tests::writers;
 use tenure_fence::{
     CheckpointError, CheckpointStore, FencingToken, RedisDurability, RedisReplicas, RedisStore,
-    RedisStoreOptions,
+    RedisStoreOptions, Resource,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::case::{Case, Ground, token, write};
+use crate::case::{Case, Place, fences_are_listed_in_the_order_of_their_names, token, write};
+use crate::lost_answers::{self, Remote};
 
-struct Running {
-    server: Server<Redis>,
-    store: Arc<RedisStore>,
-}
+#[async_trait]
+impl Place for Server<Redis> {
+    type Store = RedisStore;
 
-impl Running {
-    async fn start() -> Result<Self, Failure> {
-        let server = Redis::start().await?;
-        let store = Arc::new(RedisStore::open(&server.url(), options()).await?);
-        Ok(Self { server, store })
+    async fn open(&self) -> Result<RedisStore, CheckpointError> {
+        RedisStore::open(&self.url(), options()).await
     }
 }
 
 #[async_trait]
-impl Ground for Running {
-    fn store(&self) -> Arc<dyn CheckpointStore> {
-        self.store.clone()
+impl Remote for Server<Redis> {
+    fn address(&self) -> SocketAddr {
+        Self::address(self)
     }
 
-    async fn crash(&mut self) -> Result<(), Failure> {
-        self.server.crash().await?;
-        self.store = Arc::new(RedisStore::open(&self.server.url(), options()).await?);
-        Ok(())
+    async fn open_at(&self, address: SocketAddr) -> Result<RedisStore, CheckpointError> {
+        let impatient = RedisStoreOptions {
+            deadline: Duration::from_secs(5),
+            ..options()
+        };
+        RedisStore::open(&format!("redis://{address}"), impatient).await
     }
+}
+
+async fn case() -> Result<Case<Server<Redis>>, Failure> {
+    Case::new(Redis::start().await?).await
 }
 
 fn options() -> RedisStoreOptions {
@@ -71,23 +70,30 @@ async fn operate(server: SocketAddr, command: &str) -> Result<String, Failure> {
     Ok(answer)
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn keeps_the_contract() -> Result<(), Failure> {
+    case().await?.keeps_the_contract().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn survives_a_kill_in_the_middle_of_200_writers() -> Result<(), Failure> {
+    case().await?.survives_a_kill().await
+}
+
 #[tokio::test]
-async fn keeps_the_contract_on_one_thread() -> Result<(), Failure> {
-    Case::keeps_the_contract(Running::start().await?).await;
-    Ok(())
+async fn lists_fences_in_the_order_of_their_names() -> Result<(), Failure> {
+    let Case {
+        store,
+        place: _running,
+        ..
+    } = case().await?;
+    let list = async |after: Option<Resource>, limit| store.list(after.as_ref(), limit).await;
+    fences_are_listed_in_the_order_of_their_names(&*store, list).await
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn keeps_the_contract_on_many_threads() -> Result<(), Failure> {
-    Case::keeps_the_contract(Running::start().await?).await;
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn two_hundred_writers_survive_a_kill_of_the_server() -> Result<(), Failure> {
-    let Running { mut server, store } = Running::start().await?;
-    writers::survive_a_crash(store, async || server.crash().await).await?;
-    Ok(())
+#[tokio::test]
+async fn answers_that_are_lost_are_reported_as_what_they_are() -> Result<(), Failure> {
+    lost_answers::are_reported_as_what_they_are(Redis::start().await?).await
 }
 
 async fn refused_for(url: &str, options: RedisStoreOptions, reason: &str) {
@@ -108,7 +114,11 @@ async fn a_server_that_evicts_is_refused() -> Result<(), Failure> {
 
 #[tokio::test]
 async fn a_server_that_begins_to_evict_is_refused_when_it_is_looked_at() -> Result<(), Failure> {
-    let Running { server, store } = Running::start().await?;
+    let Case {
+        store,
+        place: server,
+        ..
+    } = case().await?;
     store.probe().await?;
     operate(server.address(), "CONFIG SET maxmemory-policy allkeys-lfu").await?;
     let probed = store.probe().await;
@@ -137,7 +147,11 @@ async fn a_server_that_does_not_sync_is_used_only_on_request() -> Result<(), Fai
 
 #[tokio::test]
 async fn a_fence_that_would_expire_is_refused() -> Result<(), Failure> {
-    let Running { server, store } = Running::start().await?;
+    let Case {
+        store,
+        place: server,
+        ..
+    } = case().await?;
     let owner = token(1, 7, 1);
     store.seal(&owner).await?;
     operate(
@@ -161,7 +175,11 @@ async fn a_fence_that_would_expire_is_refused() -> Result<(), Failure> {
 
 #[tokio::test]
 async fn a_key_that_is_no_fence_is_corrupt() -> Result<(), Failure> {
-    let Running { server, store } = Running::start().await?;
+    let Case {
+        store,
+        place: server,
+        ..
+    } = case().await?;
     operate(server.address(), "SET tenure:fence:{shard/orders/1} 7").await?;
     operate(
         server.address(),
@@ -198,7 +216,11 @@ async fn a_newer_layout_is_refused() -> Result<(), Failure> {
 
 #[tokio::test]
 async fn scripts_that_were_flushed_are_loaded_again() -> Result<(), Failure> {
-    let Running { server, store } = Running::start().await?;
+    let Case {
+        store,
+        place: server,
+        ..
+    } = case().await?;
     let tokens: Vec<FencingToken> = (0..600).map(|index| token(index, 7, 1)).collect();
     operate(server.address(), "SCRIPT FLUSH").await?;
     for answer in store.seal_many(&tokens).await {
@@ -211,7 +233,11 @@ async fn scripts_that_were_flushed_are_loaded_again() -> Result<(), Failure> {
 
 #[tokio::test]
 async fn a_full_server_refuses_writes_and_takes_deletions() -> Result<(), Failure> {
-    let Running { server, store } = Running::start().await?;
+    let Case {
+        store,
+        place: server,
+        ..
+    } = case().await?;
     let owner = token(1, 7, 1);
     store.seal(&owner).await?;
     store.write(&owner, write(1, "there")).await?;
@@ -269,7 +295,11 @@ async fn a_server_that_falls_silent_leaves_the_outcome_unknown_and_the_retry_set
 
 #[tokio::test]
 async fn a_server_that_is_down_is_unavailable_and_comes_back() -> Result<(), Failure> {
-    let Running { mut server, store } = Running::start().await?;
+    let Case {
+        store,
+        place: mut server,
+        ..
+    } = case().await?;
     let owner = token(1, 7, 1);
     store.seal(&owner).await?;
     server.kill().await?;
@@ -331,30 +361,5 @@ async fn without_its_replica_a_write_is_unknown_until_the_replica_has_it() -> Re
     let sequence = "HGET tenure:fence:{shard/orders/1} sequence";
     let held = operate(replica.address(), sequence).await?;
     assert!(held.contains("0000000000000000002"), "{held}");
-    Ok(())
-}
-
-#[tokio::test]
-async fn fences_are_listed_in_the_order_of_their_names() -> Result<(), Failure> {
-    let Running {
-        server: _server,
-        store,
-    } = Running::start().await?;
-    let tokens: Vec<FencingToken> = (0..25).map(|index| token(index, 7, 2)).collect();
-    for answer in store.seal_many(&tokens).await {
-        answer?;
-    }
-    let mut names: Vec<String> = tokens.iter().map(|t| t.resource.to_string()).collect();
-    names.sort();
-    let first = store.list(None, 10).await?;
-    let rest = store
-        .list(first.last().map(|(resource, _)| resource), 100)
-        .await?;
-    let listed: Vec<String> = first
-        .iter()
-        .chain(&rest)
-        .map(|(r, _)| r.to_string())
-        .collect();
-    assert_eq!((first.len(), listed), (10, names));
     Ok(())
 }

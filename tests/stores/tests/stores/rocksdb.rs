@@ -1,17 +1,15 @@
 //! The store in a RocksDB database.
 
-#![allow(clippy::expect_used, reason = "a test says what is wrong by panicking")]
-
 use std::collections::BTreeMap;
 use std::env;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use cluster_tests::failure::Failure;
 use cluster_tests::process::Process;
+use store_tests::server::Crash;
 use tempfile::TempDir;
 use tenure_fence::{
     CheckpointError, CheckpointStore, FencingToken, Resource, RocksStore, RocksStoreOptions,
@@ -21,7 +19,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-use crate::case::{Case, Ground, token, write};
+use crate::case::{Case, Place, fences_are_listed_in_the_order_of_their_names, token, write};
 
 /// Owners of the process that is killed.
 const OWNERS: u32 = 200;
@@ -35,32 +33,28 @@ const TIME: Duration = Duration::from_secs(120);
 /// Names the folder to the process that is killed.
 const FOLDER: &str = "TENURE_TEST_ROCKS_FOLDER";
 
-struct Database {
-    store: RocksStore,
-    folder: TempDir,
-}
+/// A folder with one database.
+struct Folder(TempDir);
 
-impl Database {
-    async fn open() -> Result<Self, Failure> {
-        let folder = tempfile::tempdir()?;
-        Ok(Self {
-            store: RocksStore::open(folder.path(), options()).await?,
-            folder,
-        })
-    }
-}
+// Nothing but this process keeps it; another one is killed in a test of its own.
+impl Crash for Folder {}
 
 #[async_trait]
-impl Ground for Database {
-    fn store(&self) -> Arc<dyn CheckpointStore> {
-        Arc::new(self.store.clone())
+impl Place for Folder {
+    type Store = RocksStore;
+
+    async fn open(&self) -> Result<RocksStore, CheckpointError> {
+        RocksStore::open(self.0.path(), options()).await
     }
 
-    async fn crash(&mut self) -> Result<(), Failure> {
-        self.store.close().await?;
-        self.store = RocksStore::open(self.folder.path(), options()).await?;
-        Ok(())
+    // The folder belongs to one store at a time.
+    async fn close(&self, store: &RocksStore) -> Result<(), CheckpointError> {
+        store.close().await
     }
+}
+
+async fn case() -> Result<Case<Folder>, Failure> {
+    Case::new(Folder(TempDir::new()?)).await
 }
 
 fn options() -> RocksStoreOptions {
@@ -73,40 +67,45 @@ fn options() -> RocksStoreOptions {
 
 #[tokio::test]
 async fn keeps_the_contract_on_one_thread() -> Result<(), Failure> {
-    Case::keeps_the_contract(Database::open().await?).await;
-    Ok(())
+    case().await?.keeps_the_contract().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn keeps_the_contract_on_many_threads() -> Result<(), Failure> {
-    Case::keeps_the_contract(Database::open().await?).await;
-    Ok(())
+    case().await?.keeps_the_contract().await
 }
 
 #[tokio::test]
 async fn a_folder_belongs_to_one_store_at_a_time() -> Result<(), Failure> {
-    let database = Database::open().await?;
-    let second = RocksStore::open(database.folder.path(), options()).await;
+    let Case {
+        store,
+        place: folder,
+        ..
+    } = case().await?;
+    let second = RocksStore::open(folder.0.path(), options()).await;
     assert!(
         matches!(second, Err(CheckpointError::Unavailable { .. })),
         "{second:?}"
     );
     let owner = token(1, 1, 1);
-    database.store.seal(&owner).await?;
-    database.store.close().await?;
-    let closed = database.store.seal(&owner).await;
+    store.seal(&owner).await?;
+    store.close().await?;
+    let closed = store.seal(&owner).await;
     assert!(
         matches!(closed, Err(CheckpointError::Unavailable { .. })),
         "{closed:?}"
     );
-    RocksStore::open(database.folder.path(), options()).await?;
+    RocksStore::open(folder.0.path(), options()).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_batch_of_seals_answers_each_and_lowers_none() -> Result<(), Failure> {
-    let database = Database::open().await?;
-    let store = &database.store;
+    let Case {
+        store,
+        place: _kept,
+        ..
+    } = case().await?;
     store.seal(&token(3, 9, 1)).await?;
     store.write(&token(3, 9, 1), write(1, "of nine")).await?;
     let mut tokens: Vec<FencingToken> = (0..2_000).map(|index| token(index, 7, 2)).collect();
@@ -146,28 +145,14 @@ async fn a_batch_of_seals_answers_each_and_lowers_none() -> Result<(), Failure> 
 }
 
 #[tokio::test]
-async fn fences_are_listed_in_the_order_of_their_names() -> Result<(), Failure> {
-    let database = Database::open().await?;
-    let store = &database.store;
-    let tokens: Vec<FencingToken> = (0..25).map(|index| token(index, 7, 2)).collect();
-    for answer in store.seal_many(&tokens).await {
-        answer?;
-    }
-    let mut names: Vec<String> = tokens.iter().map(|t| t.resource.to_string()).collect();
-    names.sort();
-    let mut listed: Vec<String> = Vec::new();
-    let mut after: Option<Resource> = None;
-    loop {
-        let page = store.list(after.as_ref(), 10).await?;
-        listed.extend(page.iter().map(|(resource, _)| resource.to_string()));
-        assert!(page.iter().all(|(_, fence)| fence.epoch.get() == 7));
-        match page.into_iter().last() {
-            Some((resource, _)) => after = Some(resource),
-            None => break,
-        }
-    }
-    assert_eq!(listed, names);
-    Ok(())
+async fn lists_fences_in_the_order_of_their_names() -> Result<(), Failure> {
+    let Case {
+        store,
+        place: _kept,
+        ..
+    } = case().await?;
+    let list = async |after: Option<Resource>, limit| store.list(after.as_ref(), limit).await;
+    fences_are_listed_in_the_order_of_their_names(&*store, list).await
 }
 
 /// Runs twice: as the test, and as the process which the test starts and kills.
@@ -230,7 +215,7 @@ async fn write_until_killed(folder: &Path) -> Result<(), Failure> {
             for number in 1.. {
                 let sequence = Sequence::new(number).ok_or(Failure::new("out of sequences"))?;
                 store
-                    .write(&owner, write(number, &content(index, sequence)))
+                    .write(&owner, write(number, content(index, sequence)))
                     .await?;
                 writeln!(std::io::stdout(), "acknowledged {index} {number}")?;
             }

@@ -14,7 +14,7 @@ use tenure_fence::kit::{Holder, LocalGrants};
 use tenure_fence::{CheckpointStore, FencingToken, PostgresStore, SqlOptions};
 use tokio::process::Command;
 
-use crate::sql::{PATIENCE, Place};
+use crate::sql::{Database, PATIENCE};
 
 /// How many jobs are killed, or stopped and woken when the next one works, before one may end.
 const KILLS: usize = 50;
@@ -64,7 +64,7 @@ async fn sink_whose_job_is_killed_50_times_has_every_row_once() -> Result<(), Fa
     server
         .operate("CREATE TABLE delivered (number bigserial PRIMARY KEY, line text NOT NULL)")
         .await;
-    let store = server.open(SqlOptions::default()).await?;
+    let store = server.open_with(SqlOptions::default()).await?;
     // Not even an accident brings a row in beside the job.
     store.guard_table("delivered").await?;
     let logs = TempDir::new()?;

@@ -1,7 +1,6 @@
 //! The store in a SQLite file.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,8 +8,9 @@ use cluster_tests::failure::Failure;
 use cluster_tests::process::Process;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, SqliteConnection};
+use store_tests::server::Crash;
 use tempfile::TempDir;
-use tenure_fence::kit::{self, Harness, Holder, LocalGrants};
+use tenure_fence::kit::{Holder, LocalGrants};
 use tenure_fence::{
     CheckpointError, CheckpointStore, FencedTransaction, FencingToken, Isolation, Resource,
     SqlOptions, SqlStore, SqliteStore, sqlite,
@@ -19,7 +19,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
-use crate::sql::{self, Place, SinkError, write};
+use crate::case::{Case, fences_are_listed_in_the_order_of_their_names, write};
+use crate::sql::{self, Database, InDatabase, SinkError};
 
 /// A folder with one database.
 struct Folder(TempDir);
@@ -35,11 +36,17 @@ impl Folder {
     }
 }
 
+// Nothing but this process keeps it; another one is killed in a test of its own.
+impl Crash for Folder {}
+
 #[async_trait]
-impl Place for Folder {
+impl Database for Folder {
     type Backend = sqlite::SqliteBackend;
 
-    async fn open(&self, options: SqlOptions) -> Result<SqlStore<Self::Backend>, CheckpointError> {
+    async fn open_with(
+        &self,
+        options: SqlOptions,
+    ) -> Result<SqlStore<Self::Backend>, CheckpointError> {
         SqliteStore::open(self.file(), options).await
     }
 
@@ -79,7 +86,7 @@ impl Place for Folder {
 }
 
 /// A folder with the user's table.
-async fn place() -> Result<Folder, Failure> {
+async fn database() -> Result<Folder, Failure> {
     let folder = Folder(TempDir::new()?);
     folder
         .operate("CREATE TABLE delivered (number INTEGER PRIMARY KEY, line TEXT NOT NULL)")
@@ -87,64 +94,37 @@ async fn place() -> Result<Folder, Failure> {
     Ok(folder)
 }
 
-struct Checked {
-    folder: Folder,
-    store: Arc<SqliteStore>,
-    grants: LocalGrants,
-}
-
-#[async_trait]
-impl Harness for Checked {
-    fn store(&self) -> Arc<dyn CheckpointStore> {
-        self.store.clone()
-    }
-
-    async fn fresh_resource(&mut self) -> Resource {
-        self.grants.fresh_resource()
-    }
-
-    async fn next_tenure(&mut self, resource: &Resource, holder: Holder) -> FencingToken {
-        self.grants.next_tenure(resource, holder)
-    }
-
-    async fn conflicting(&mut self, token: &FencingToken) -> Option<FencingToken> {
-        Some(self.grants.conflicting(token))
-    }
-
-    async fn reopen(&mut self) {
-        self.store = Arc::new(self.folder.open(SqlOptions::default()).await.unwrap());
-    }
+async fn case() -> Result<Case<InDatabase<Folder>>, Failure> {
+    Case::new(InDatabase::new(database().await?)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlite_keeps_the_contract() -> Result<(), Failure> {
-    let folder = place().await?;
-    let options = SqlOptions {
-        max_value_bytes: 1024 * 1024,
-        ..SqlOptions::default()
-    };
-    let mut checked = Checked {
-        store: Arc::new(folder.open(options).await?),
-        folder,
-        grants: LocalGrants::new(),
-    };
-    let report = kit::run(&mut checked, kit::Options::default()).await;
-    assert!(report.left_out.is_empty(), "{:?}", report.left_out);
-    println!("{:?}", report.race);
-    Ok(())
+    case().await?.keeps_the_contract().await
+}
+
+#[tokio::test]
+async fn sqlite_lists_fences_in_the_order_of_their_names() -> Result<(), Failure> {
+    let Case {
+        store,
+        place: _kept,
+        ..
+    } = case().await?;
+    let list = async |after: Option<Resource>, limit| store.list(after.as_ref(), limit).await;
+    fences_are_listed_in_the_order_of_their_names(&*store, list).await
 }
 
 /// Scenario 4, the transaction first: nobody seals while it is in flight, and afterwards the seal sees
 /// what it has committed. Two stores, as two processes have.
 #[tokio::test]
 async fn sqlite_seal_waits_for_a_transaction_in_flight() -> Result<(), Failure> {
-    let folder = place().await?;
-    let patient = folder.open(SqlOptions::default()).await?;
+    let folder = database().await?;
+    let patient = folder.open_with(SqlOptions::default()).await?;
     let hasty = SqlOptions {
         deadline: Duration::from_millis(500),
         ..SqlOptions::default()
     };
-    let hasty = folder.open(hasty).await?;
+    let hasty = folder.open_with(hasty).await?;
     let mut grants = LocalGrants::new();
     let resource = grants.fresh_resource();
     let old = grants.next_tenure(&resource, Holder::New);
@@ -155,7 +135,7 @@ async fn sqlite_seal_waits_for_a_transaction_in_flight() -> Result<(), Failure> 
     let (go_on, paused) = oneshot::channel();
     let transaction = patient.transaction(&old, async |transaction| {
         transaction.save("in flight").await?;
-        <Folder as Place>::deliver(transaction, "in flight").await?;
+        <Folder as Database>::deliver(transaction, "in flight").await?;
         reach.send(()).unwrap();
         paused.await.unwrap();
         Ok::<_, SinkError>(())
@@ -181,35 +161,35 @@ async fn sqlite_seal_waits_for_a_transaction_in_flight() -> Result<(), Failure> 
 #[tokio::test]
 async fn sqlite_transaction_after_a_seal_delivers_nothing() -> Result<(), Failure> {
     let isolation = Isolation::ReadCommitted;
-    sql::transaction_after_a_seal_delivers_nothing(&place().await?, isolation).await
+    sql::transaction_after_a_seal_delivers_nothing(&database().await?, isolation).await
 }
 
 #[tokio::test]
 async fn sqlite_rows_and_offset_commit_together_or_not_at_all() -> Result<(), Failure> {
     let isolation = Isolation::ReadCommitted;
-    sql::rows_and_offset_commit_together_or_not_at_all(&place().await?, isolation).await
+    sql::rows_and_offset_commit_together_or_not_at_all(&database().await?, isolation).await
 }
 
 #[tokio::test]
 async fn sqlite_transaction_that_has_ended_inside_is_no_success() -> Result<(), Failure> {
-    sql::transaction_that_has_ended_inside_is_no_success(&place().await?, "COMMIT", None).await
+    sql::transaction_that_has_ended_inside_is_no_success(&database().await?, "COMMIT", None).await
 }
 
 #[tokio::test]
 async fn sqlite_row_that_was_changed_by_hand_is_corrupt() -> Result<(), Failure> {
-    sql::what_was_changed_by_hand_is_corrupt(&place().await?, "tenure_fence").await
+    sql::what_was_changed_by_hand_is_corrupt(&database().await?, "tenure_fence").await
 }
 
 #[tokio::test]
 async fn sqlite_seals_of_a_batch_are_independent() -> Result<(), Failure> {
-    sql::seals_of_a_batch_are_independent(&place().await?, Isolation::ReadCommitted).await
+    sql::seals_of_a_batch_are_independent(&database().await?, Isolation::ReadCommitted).await
 }
 
 #[tokio::test]
 async fn sqlite_layout_is_made_once_and_a_newer_one_refused() -> Result<(), Failure> {
-    let place = place().await?;
-    sql::first_openings_at_once_make_one_layout(&place).await?;
-    sql::newer_layout_is_refused(&place, "tenure_layout").await
+    let database = database().await?;
+    sql::first_openings_at_once_make_one_layout(&database).await?;
+    sql::newer_layout_is_refused(&database, "tenure_layout").await
 }
 
 #[tokio::test]
@@ -223,15 +203,15 @@ async fn sqlite_in_memory_is_refused() {
 /// refused as soon as the new owner has sealed through the other.
 #[tokio::test]
 async fn sqlite_stores_of_two_processes_share_their_fences() -> Result<(), Failure> {
-    let folder = place().await?;
-    let one = folder.open(SqlOptions::default()).await?;
-    let other = folder.open(SqlOptions::default()).await?;
+    let folder = database().await?;
+    let one = folder.open_with(SqlOptions::default()).await?;
+    let other = folder.open_with(SqlOptions::default()).await?;
     let mut grants = LocalGrants::new();
     let resource = grants.fresh_resource();
     let mut token = grants.next_tenure(&resource, Holder::New);
     one.seal(&token).await?;
     for round in 1..=50 {
-        one.write(&token, write(1, &round.to_string())).await?;
+        one.write(&token, write(1, round.to_string())).await?;
         let next = grants.next_tenure(&resource, Holder::New);
         let found = other.seal(&next).await?.unwrap();
         assert_eq!(found.data, round.to_string());
@@ -251,7 +231,7 @@ const WRITES: usize = 2_000;
 
 #[tokio::test]
 async fn sqlite_whose_process_is_killed_amid_writers_loses_nothing() -> Result<(), Failure> {
-    let folder = place().await?;
+    let folder = database().await?;
     let file = folder.0.path().join("store.db");
     for epoch in (1..=9).step_by(2) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sqlite-writers"));
@@ -279,7 +259,7 @@ async fn sqlite_whose_process_is_killed_amid_writers_loses_nothing() -> Result<(
         );
         assert_eq!(acknowledged.len(), usize::try_from(WRITERS)?);
 
-        let store = folder.open(SqlOptions::default()).await?;
+        let store = folder.open_with(SqlOptions::default()).await?;
         for (resource, sequence) in acknowledged {
             let old: FencingToken = format!("{resource}@{epoch}:{:032x}/{epoch}", 1).parse()?;
             let new = FencingToken {

@@ -12,7 +12,8 @@ use store_tests::seaweedfs::Seaweedfs;
 use tenure_fence::object_store::{ObjectStore, ObjectStoreOptions};
 use tenure_fence::{Checkpoint, CheckpointError, CheckpointStore};
 
-use super::places::{Place, Tenures, open, options, write};
+use super::places::{Bucketed, Tenures, open, options};
+use crate::case::write;
 
 /// What the names of all manifests hold.
 const MANIFEST: &str = "tenure/manifest/";
@@ -25,7 +26,7 @@ struct Behind<P> {
     store: ObjectStore,
 }
 
-impl<P: Place> Behind<P> {
+impl<P: Bucketed> Behind<P> {
     async fn new(place: P, server: SocketAddr, put: &'static str) -> Result<Self, Failure> {
         let proxy = FaultProxy::start(server).await?;
         let bucket = place.bucket_at(Some(proxy.address()))?;
@@ -44,7 +45,7 @@ impl<P: Place> Behind<P> {
 }
 
 /// Scenario 6. Whatever becomes of the answer, the write is reported as what it is, and is there once.
-async fn lost_answers_are_settled<P: Place>(behind: Behind<P>) -> Result<(), Failure> {
+async fn lost_answers_are_settled<P: Bucketed>(behind: Behind<P>) -> Result<(), Failure> {
     let Behind {
         place,
         proxy,
@@ -79,7 +80,7 @@ async fn lost_answers_are_settled<P: Place>(behind: Behind<P>) -> Result<(), Fai
 
 /// Scenario 6, the other half. What is there is somebody else's, so the put whose answer was lost did
 /// not happen: the owner is told that it was replaced.
-async fn a_lost_write_of_a_replaced_owner_is_fenced<P: Place>(
+async fn a_lost_write_of_a_replaced_owner_is_fenced<P: Bucketed>(
     behind: Behind<P>,
 ) -> Result<(), Failure> {
     let Behind {
@@ -116,7 +117,7 @@ async fn a_lost_write_of_a_replaced_owner_is_fenced<P: Place>(
 }
 
 /// Scenario 7. When nothing can be found out, that is what is said; and the very same write settles it.
-async fn what_cannot_be_settled_is_unknown<P: Place>(behind: Behind<P>) -> Result<(), Failure> {
+async fn what_cannot_be_settled_is_unknown<P: Bucketed>(behind: Behind<P>) -> Result<(), Failure> {
     let Behind {
         proxy, put, store, ..
     } = behind;
@@ -158,7 +159,7 @@ async fn what_cannot_be_settled_is_unknown<P: Place>(behind: Behind<P>) -> Resul
 }
 
 /// Scenario 10. A conflict says that two requests met, not that anybody holds anything.
-async fn a_conflict_is_not_a_holder<P: Place>(behind: Behind<P>) -> Result<(), Failure> {
+async fn a_conflict_is_not_a_holder<P: Bucketed>(behind: Behind<P>) -> Result<(), Failure> {
     let Behind {
         proxy, put, store, ..
     } = behind;
@@ -186,25 +187,25 @@ async fn a_conflict_is_not_a_holder<P: Place>(behind: Behind<P>) -> Result<(), F
     Ok(())
 }
 
-async fn on_seaweedfs() -> Result<Behind<impl Place>, Failure> {
+async fn on_seaweedfs() -> Result<Behind<impl Bucketed>, Failure> {
     let server = Seaweedfs::start().await?;
     let address = server.address();
     Behind::new(server, address, "PUT").await
 }
 
-async fn on_moto() -> Result<Behind<impl Place>, Failure> {
+async fn on_moto() -> Result<Behind<impl Bucketed>, Failure> {
     let server = Moto::start().await?;
     let address = server.address();
     Behind::new(server, address, "PUT").await
 }
 
-async fn on_azurite() -> Result<Behind<impl Place>, Failure> {
+async fn on_azurite() -> Result<Behind<impl Bucketed>, Failure> {
     let server = Azurite::start().await?;
     let address = server.address();
     Behind::new(server, address, "PUT").await
 }
 
-async fn on_fake_gcs() -> Result<Behind<impl Place>, Failure> {
+async fn on_fake_gcs() -> Result<Behind<impl Bucketed>, Failure> {
     let server = FakeGcs::start().await?;
     let address = server.address();
     Behind::new(server, address, "POST").await

@@ -1,6 +1,5 @@
 //! A local folder between processes, and the list of what it holds.
 
-use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -10,11 +9,12 @@ use store_tests::fake_gcs::FakeGcs;
 use store_tests::moto::Moto;
 use store_tests::seaweedfs::Seaweedfs;
 use tenure_fence::kit::{Holder, LocalGrants};
-use tenure_fence::{CheckpointStore, Epoch, FencingToken, Owner, Resource};
+use tenure_fence::{CheckpointStore, FencingToken, Resource};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use super::places::{Place, TestFolder, open};
+use super::places::{Bucketed, TestFolder, open};
+use crate::case::fences_are_listed_in_the_order_of_their_names;
 
 /// A process that writes to the folder as one owner.
 struct Writer {
@@ -117,59 +117,10 @@ async fn processes_that_are_killed_or_replaced_lose_and_break_nothing() -> Resul
     Ok(())
 }
 
-/// Everything that has a fence is listed once, in the order of its text, page by page.
-async fn lists_in_order(place: &dyn Place) -> Result<(), Failure> {
+async fn lists_in_order(place: &dyn Bucketed) -> Result<(), Failure> {
     let store = open(place).await?;
-    assert!(store.list(None, 10).await?.is_empty());
-    let names = [
-        "lease/b",
-        "lease/a.1",
-        "lease/a-1",
-        "shard/a/10",
-        "shard/a/7",
-        "shard/a-b/1",
-        "shard/a.b/1",
-        "shard/a0/1",
-        "shard/b/0",
-        "shard/b/4294967295",
-        "lease/a",
-    ];
-    let mut expected = BTreeMap::new();
-    for (session, name) in (1..).zip(names) {
-        let token = FencingToken {
-            resource: name.parse::<Resource>()?,
-            epoch: Epoch::MAX,
-            owner: Owner {
-                cluster: u128::MAX,
-                session,
-            },
-        };
-        store.seal(&token).await?;
-        expected.insert(name.to_owned(), (Epoch::MAX, token.owner));
-    }
-    let expected: Vec<_> = expected.into_iter().collect();
-    for limit in [1, 2, 3, 4, 5, 11, 100] {
-        let mut listed: Vec<(String, (Epoch, Owner))> = Vec::new();
-        loop {
-            let after = listed.last().map(|(name, _)| name.parse()).transpose()?;
-            let page = store.list(after.as_ref(), limit).await?;
-            assert!(page.len() <= limit);
-            if page.is_empty() {
-                break;
-            }
-            let page = page.into_iter();
-            listed.extend(page.map(|(name, fence)| (name.to_string(), (fence.epoch, fence.owner))));
-        }
-        assert_eq!(listed, expected, "{limit} at a time");
-    }
-    // After something that is not there.
-    let after: Resource = "shard/a/5".parse()?;
-    let page = store.list(Some(&after), 1).await?;
-    assert_eq!(
-        page.first().map(|(name, _)| name.to_string()),
-        Some("shard/a/7".to_owned())
-    );
-    Ok(())
+    let list = async |after: Option<Resource>, limit| store.list(after.as_ref(), limit).await;
+    fences_are_listed_in_the_order_of_their_names(&store, list).await
 }
 
 #[tokio::test]

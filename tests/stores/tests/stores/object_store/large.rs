@@ -22,7 +22,8 @@ use tenure_fence::{
     WriteId,
 };
 
-use super::places::{Place, Tenures, TestFolder, open, options, write};
+use super::places::{Bucketed, Tenures, TestFolder, open, options};
+use crate::case::write;
 
 /// Length of a large value: several parts, and one that is not full.
 const LARGE_BYTES: usize = 20 * 1024 * 1024 + 12_345;
@@ -73,7 +74,7 @@ fn large_options() -> ObjectStoreOptions {
 }
 
 /// A large value is written, found by the next owner, replaced and deleted.
-async fn takes_large_values(place: &dyn Place) -> Result<(), Failure> {
+async fn takes_large_values(place: &dyn Bucketed) -> Result<(), Failure> {
     let store = ObjectStore::open(place.bucket()?, large_options()).await?;
     let mut tenures = Tenures::new();
     let (first, large) = (tenures.next(), whole(pieces(1)).await);
@@ -173,7 +174,7 @@ impl CheckSuperseded for Over {
 
 /// What an owner uploads while it is being replaced is garbage: it harms nothing, and the collector
 /// deletes it once the coordinator confirms that the tenure is over. What a manifest refers to stays.
-async fn a_losers_upload_is_garbage(place: &dyn Place) -> Result<(), Failure> {
+async fn a_losers_upload_is_garbage(place: &dyn Bucketed) -> Result<(), Failure> {
     let store = ObjectStore::open(place.bucket()?, large_options()).await?;
     let other = ObjectStore::open(place.bucket()?, large_options()).await?;
     let mut tenures = Tenures::new();

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use cluster_tests::failure::Failure;
@@ -11,9 +11,9 @@ use store_tests::azurite::Azurite;
 use store_tests::fake_gcs::FakeGcs;
 use store_tests::moto::Moto;
 use store_tests::seaweedfs::Seaweedfs;
-use store_tests::server::{Program, Server};
+use store_tests::server::{Crash, Server};
 use tempfile::TempDir;
-use tenure_fence::kit::{Harness, Holder, LocalGrants};
+use tenure_fence::kit::{Holder, LocalGrants};
 use tenure_fence::object_store::builders::aws::AmazonS3Builder;
 use tenure_fence::object_store::builders::azure::MicrosoftAzureBuilder;
 use tenure_fence::object_store::builders::gcp::GoogleCloudStorageBuilder;
@@ -21,34 +21,36 @@ use tenure_fence::object_store::{Bucket, ObjectStore, ObjectStoreOptions};
 use tenure_fence::{
     Checkpoint, CheckpointError, CheckpointStore, Deletion, Fence, FencingToken, Resource, Write,
 };
-use tokio::runtime::Handle;
-use tokio::task;
 
-/// A bucket that a store can be opened in again and again.
-pub(super) trait Place: Send + Sync {
+use crate::case::Place;
+
+/// Where a bucket is.
+pub(super) trait Bucketed: Crash {
     /// The bucket, as if `address` were its server's; `None` for its own.
     fn bucket_at(&self, address: Option<SocketAddr>) -> Result<Bucket, Failure>;
-
-    /// Kills what keeps the bucket and starts it again, if it keeps its data by itself.
-    fn crash(&mut self) -> Result<(), Failure> {
-        Ok(())
-    }
 
     fn bucket(&self) -> Result<Bucket, Failure> {
         self.bucket_at(None)
     }
+
+    /// Whether what was acknowledged is there after a kill.
+    fn outlives_a_kill(&self) -> bool {
+        true
+    }
 }
 
-/// The options of all tests: small limits, so that values of all kinds are within the kit's reach.
+/// The options of all tests but those of the probe: small limits, so that values of all kinds are within
+/// the kit's reach, and no longer races than there must be.
 pub(super) fn options() -> ObjectStoreOptions {
     ObjectStoreOptions {
         max_value_bytes: 1024 * 1024,
         part_bytes: 100_000,
+        race_time: Duration::ZERO,
         ..ObjectStoreOptions::default()
     }
 }
 
-pub(super) async fn open(place: &dyn Place) -> Result<ObjectStore, Failure> {
+pub(super) async fn open(place: &dyn Bucketed) -> Result<ObjectStore, Failure> {
     Ok(ObjectStore::open(place.bucket()?, options()).await?)
 }
 
@@ -76,32 +78,26 @@ fn url(address: Option<SocketAddr>, own: SocketAddr) -> String {
     format!("http://{}", address.unwrap_or(own))
 }
 
-/// Kills a server and starts it again, within a call of the kit: on this thread, because the kernel ends
-/// a server with the thread that has started it.
-fn crash<P: Program>(server: &mut Server<P>) -> Result<(), Failure> {
-    let runtime = Handle::current();
-    task::block_in_place(|| runtime.block_on(server.crash()))
-}
-
-impl Place for Server<Seaweedfs> {
+impl Bucketed for Server<Seaweedfs> {
     fn bucket_at(&self, address: Option<SocketAddr>) -> Result<Bucket, Failure> {
         let url = url(address, self.address());
         s3(url, Self::bucket(self), self.access_key())
     }
-
-    fn crash(&mut self) -> Result<(), Failure> {
-        crash(self)
-    }
 }
 
-impl Place for Server<Moto> {
+impl Bucketed for Server<Moto> {
     fn bucket_at(&self, address: Option<SocketAddr>) -> Result<Bucket, Failure> {
         let url = url(address, self.address());
         s3(url, Self::bucket(self), ("any", "thing"))
     }
+
+    // It keeps everything in memory.
+    fn outlives_a_kill(&self) -> bool {
+        false
+    }
 }
 
-impl Place for Server<Azurite> {
+impl Bucketed for Server<Azurite> {
     fn bucket_at(&self, address: Option<SocketAddr>) -> Result<Bucket, Failure> {
         let (account, key) = self.account_key();
         let url = url(address, self.address());
@@ -113,15 +109,16 @@ impl Place for Server<Azurite> {
             .with_container_name(self.container());
         Ok(Bucket::azure(builder)?)
     }
+
+    // It keeps an index in memory, and writes it out now and then.
+    fn outlives_a_kill(&self) -> bool {
+        false
+    }
 }
 
-impl Place for Server<FakeGcs> {
+impl Bucketed for Server<FakeGcs> {
     fn bucket_at(&self, address: Option<SocketAddr>) -> Result<Bucket, Failure> {
         gcs(&url(address, self.address()), Self::bucket(self))
-    }
-
-    fn crash(&mut self) -> Result<(), Failure> {
-        crash(self)
     }
 }
 
@@ -138,67 +135,59 @@ impl TestFolder {
     }
 }
 
-impl Place for TestFolder {
+// It is no process.
+impl Crash for TestFolder {}
+
+impl Bucketed for TestFolder {
     fn bucket_at(&self, _address: Option<SocketAddr>) -> Result<Bucket, Failure> {
         Ok(Bucket::folder(self.path()))
     }
 }
 
-/// What the kit is given: a place, and how many handles of the store take turns.
-pub(super) struct InPlace<P> {
-    place: P,
-    handles: usize,
-    store: Arc<dyn CheckpointStore>,
-    grants: LocalGrants,
-}
-
-impl<P: Place> InPlace<P> {
-    /// With several handles each call goes to the next: what one of them remembers is always old.
-    pub(super) async fn new(place: P, handles: usize) -> Result<Self, Failure> {
-        Ok(Self {
-            store: opened(&place, handles).await?,
-            place,
-            handles,
-            grants: LocalGrants::new(),
-        })
-    }
-}
-
-async fn opened(place: &dyn Place, handles: usize) -> Result<Arc<dyn CheckpointStore>, Failure> {
-    let mut stores = Vec::new();
-    for _ in 0..handles {
-        stores.push(open(place).await?);
-    }
-    let next = AtomicUsize::new(0);
-    Ok(Arc::new(InTurn { stores, next }))
+/// A bucket, and how many handles of the store take turns in it: with several, each call goes to the
+/// next, and what one of them remembers is always old.
+pub(super) struct InBucket<B> {
+    pub(super) bucket: B,
+    pub(super) handles: usize,
 }
 
 #[async_trait]
-impl<P: Place> Harness for InPlace<P> {
-    fn store(&self) -> Arc<dyn CheckpointStore> {
-        Arc::clone(&self.store)
+impl<B: Bucketed> Place for InBucket<B> {
+    type Store = InTurn;
+
+    async fn open(&self) -> Result<InTurn, CheckpointError> {
+        let mut stores = Vec::new();
+        for _ in 0..self.handles {
+            let bucket = self.bucket.bucket().map_err(|failure| {
+                let source = failure.to_string().into();
+                CheckpointError::Unavailable { source }
+            })?;
+            stores.push(ObjectStore::open(bucket, options()).await?);
+        }
+        let next = AtomicUsize::new(0);
+        Ok(InTurn { stores, next })
+    }
+}
+
+#[async_trait]
+impl<B: Bucketed> Crash for InBucket<B> {
+    async fn kill(&mut self) -> Result<(), Failure> {
+        if self.bucket.outlives_a_kill() {
+            self.bucket.kill().await?;
+        }
+        Ok(())
     }
 
-    async fn fresh_resource(&mut self) -> Resource {
-        self.grants.fresh_resource()
-    }
-
-    async fn next_tenure(&mut self, resource: &Resource, holder: Holder) -> FencingToken {
-        self.grants.next_tenure(resource, holder)
-    }
-
-    async fn conflicting(&mut self, token: &FencingToken) -> Option<FencingToken> {
-        Some(self.grants.conflicting(token))
-    }
-
-    async fn reopen(&mut self) {
-        self.place.crash().unwrap();
-        self.store = opened(&self.place, self.handles).await.unwrap();
+    async fn restart(&mut self) -> Result<(), Failure> {
+        if self.bucket.outlives_a_kill() {
+            self.bucket.restart().await?;
+        }
+        Ok(())
     }
 }
 
 /// Handles of one store that take turns, as processes that share it would.
-struct InTurn {
+pub(super) struct InTurn {
     stores: Vec<ObjectStore>,
     next: AtomicUsize,
 }
@@ -271,14 +260,5 @@ impl Tenures {
 
     pub(super) fn next(&mut self) -> FencingToken {
         self.grants.next_tenure(&self.resource, Holder::New)
-    }
-}
-
-/// A write whose content is told by its number.
-pub(super) fn write(number: u64, data: impl Into<bytes::Bytes>) -> Write {
-    Write {
-        sequence: tenure_fence::Sequence::new(number).unwrap(),
-        write_id: tenure_fence::WriteId::new(rand::random()),
-        data: data.into(),
     }
 }
