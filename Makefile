@@ -18,7 +18,8 @@ test: build ## Run all tests: units, properties, clusters of real processes, exa
 
 test-stores: setup ## Test every store adapter against the real server, which is installed if it is missing
 	@.ci/setup-stores
-	@.ci/cargo test --test stores
+	@# More at once than there are cores: most of the time a test waits, for a disk or for a server to start.
+	@.ci/cargo test --test stores -- --test-threads=6
 
 check: ## Run everything that a change must pass; changes no file
 	@.ci/run
