@@ -23,6 +23,7 @@
 //! * [`ReplicatedStore`]: checkpoints kept by the coordinators, the default; any other
 //!   [`CheckpointStore`] can be attached beside or instead of it.
 //! * [`Router`]: to send a request to the owner of its key.
+//! * [`TokenChecker`]: to ask whether a token is current, where that cannot be checked by a store.
 //! * [`connection`]: calls to the coordinators that follow the leader.
 //!
 //! # Invariants
@@ -46,6 +47,7 @@ mod router;
 mod session;
 mod status;
 mod stores;
+mod token_checker;
 mod worker;
 
 pub use builder::WorkerBuilder;
@@ -57,7 +59,8 @@ pub use replicated::ReplicatedStore;
 pub use router::{Route, Router, RouterError};
 pub use status::{Counters, LinkState, Observer, RefusedWrite, ShardStatus, WorkerStatus};
 pub use tenure_fence::{
-    Checkpoint, CheckpointError, CheckpointStore, Deletion, Epoch, FencingToken, GroupName,
-    MemoryStore, Owner, Resource, Sequence, ShardRef, Write, WriteId,
+    CheckSuperseded, Checkpoint, CheckpointError, CheckpointStore, Deletion, Epoch, FencingToken,
+    GroupName, MemoryStore, Owner, Resource, Sequence, ShardRef, Write, WriteId,
 };
+pub use token_checker::TokenChecker;
 pub use worker::{Worker, WorkerHandle};

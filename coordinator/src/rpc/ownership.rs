@@ -204,6 +204,10 @@ fn check(state: &State, token: &FencingToken) -> Result<pb::CheckTokenResponse, 
         revision: state.revision().0,
         reason,
     };
+    // Epochs of two clusters cannot be compared.
+    if token.owner.cluster != cluster.0 {
+        return Ok(stale(0, "the token is another cluster's".to_owned()));
+    }
     let Resource::Shard(wanted) = &token.resource else {
         return Ok(stale(0, format!("{} is not known", token.resource)));
     };
@@ -221,7 +225,7 @@ fn check(state: &State, token: &FencingToken) -> Result<pb::CheckTokenResponse, 
         return Ok(stale(epoch, format!("the epoch is {epoch}")));
     }
     // A session that has ended owns nothing, so the owner is live.
-    if token.owner.session != owner.0 || token.owner.cluster != cluster.0 {
+    if token.owner.session != owner.0 {
         return Ok(stale(epoch, "another session holds this epoch".to_owned()));
     }
     let revision = state.revision().0;

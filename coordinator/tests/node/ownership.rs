@@ -189,7 +189,7 @@ async fn a_token_is_current_only_for_the_live_owner_at_its_epoch() {
         }),
         ..owned.token(0, 1, session)
     };
-    assert_eq!(check(foreign).await, (false, 1));
+    assert_eq!(check(foreign).await, (false, 0));
 
     single.propose(Command::Expire(vec![session])).await;
     assert_eq!(check(owned.token(0, 1, session)).await, (false, 1));

@@ -12,4 +12,5 @@ mod scale;
 mod slow_revoke;
 mod stalls;
 mod story;
+mod superseded;
 mod takeover;

@@ -92,6 +92,7 @@ mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod store;
+mod superseded;
 mod token;
 
 pub use admission::{
@@ -131,4 +132,5 @@ pub use sqlite::SqliteStore;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use sqlx;
 pub use store::CheckpointStore;
+pub use superseded::CheckSuperseded;
 pub use token::FencingToken;

@@ -63,7 +63,7 @@ mod store;
 mod values;
 
 pub use bucket::{Bucket, BucketError};
-pub use collect::{CheckSuperseded, Collected};
+pub use collect::Collected;
 pub use large::LargeCheckpoint;
 pub use options::ObjectStoreOptions;
 pub use store::ObjectStore;

@@ -3,33 +3,20 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-use async_trait::async_trait;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::admission::Fence;
 use crate::epoch::Epoch;
-use crate::error::{CheckpointError, StoreError};
+use crate::error::CheckpointError;
 use crate::owner::Owner;
 use crate::resource::Resource;
+use crate::superseded::CheckSuperseded;
 use crate::token::FencingToken;
 
 use super::backend::{BackendError, repeated};
 use super::layout::UploadName;
 use super::manifests::Call;
 use super::store::{Inner, ObjectStore, upload_of};
-
-/// Confirms that a tenure is over, before what it has left behind is deleted.
-///
-/// A coordinator's `check_token` is one: a token that is not current is superseded.
-#[async_trait]
-pub trait CheckSuperseded: Send + Sync {
-    /// Returns whether a token is no longer current. `false` when in doubt.
-    ///
-    /// # Errors
-    ///
-    /// Whatever keeps it from finding out. Then nothing of that tenure is deleted.
-    async fn is_superseded(&self, token: &FencingToken) -> Result<bool, StoreError>;
-}
 
 /// What a collection has done, in objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,12 +14,10 @@ use store_tests::azurite::Azurite;
 use store_tests::fake_gcs::FakeGcs;
 use store_tests::moto::Moto;
 use store_tests::seaweedfs::Seaweedfs;
-use tenure_fence::object_store::{
-    CheckSuperseded, Collected, LargeCheckpoint, ObjectStore, ObjectStoreOptions,
-};
+use tenure_fence::object_store::{Collected, LargeCheckpoint, ObjectStore, ObjectStoreOptions};
 use tenure_fence::{
-    Checkpoint, CheckpointError, CheckpointStore, Deletion, FencingToken, Sequence, StoreError,
-    WriteId,
+    CheckSuperseded, Checkpoint, CheckpointError, CheckpointStore, Deletion, FencingToken,
+    Sequence, StoreError, WriteId,
 };
 
 use super::places::{Bucketed, Tenures, TestFolder, open, options};
