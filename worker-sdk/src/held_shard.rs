@@ -12,19 +12,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::{self, Either};
 use tenure_fence::{Checkpoint, CheckpointError, Epoch, FencingToken, Resource, ShardRef};
-use tenure_proto::v1::CheckTokenRequest;
-use tenure_proto::v1::ownership_service_client::OwnershipServiceClient;
 use tokio::sync::{Mutex, mpsc, watch};
 
 use self::writer::Writer;
 use crate::backoff::Backoff;
 use crate::clock::{Clock, Moment};
-use crate::connection::{Connection, Repeat};
-use crate::convert;
+use crate::connection::Connection;
 use crate::error::{LostReason, ShardError};
 use crate::session::belief::BeliefView;
 use crate::status::{RefusedWrite, Tally};
 use crate::stores::{AttachedStore, Stores};
+use crate::token_checker;
 
 /// Where a tenure stands, as its handle sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +33,13 @@ pub enum HandleState {
     Revoked,
     /// The handle is dead.
     Lost(LostReason),
+}
+
+/// What a store answered to a call that was made until it said something definite.
+struct Repeated<T> {
+    answer: Result<T, CheckpointError>,
+    /// A try before the last one may have been carried out.
+    may_have_happened: bool,
 }
 
 /// What a handle tells the session.
@@ -264,21 +269,7 @@ impl HeldShard {
     /// [`ShardError::Coordinator`] when no leader with a quorum answers, [`ShardError::Lost`].
     pub async fn verify(&self) -> Result<bool, ShardError> {
         self.require_alive()?;
-        let request = CheckTokenRequest {
-            token: Some(convert::token(&self.inner.token)),
-        };
-        let answer = self
-            .inner
-            .context
-            .connection
-            .leader(Repeat::Always, |service| {
-                let request = request.clone();
-                async move {
-                    OwnershipServiceClient::new(service)
-                        .check_token(request)
-                        .await
-                }
-            })
+        let answer = token_checker::check(&self.inner.context.connection, &self.inner.token)
             .await
             .map_err(ShardError::Coordinator)?;
         Ok(answer.current)
@@ -417,7 +408,7 @@ impl HeldShard {
         let sealed = self
             .repeated(|| attached.seal(self.inner.token.clone()))
             .await?;
-        match sealed {
+        match sealed.answer {
             Ok(found) => {
                 writer.claim(self.epoch(), found.as_ref());
                 Ok(found)
@@ -444,7 +435,8 @@ impl HeldShard {
             return Ok(());
         };
         let resource = &self.inner.token.resource;
-        let fence = match self.repeated(|| attached.store.fence(resource)).await? {
+        let fence = self.repeated(|| attached.store.fence(resource)).await?;
+        let fence = match fence.answer {
             Ok(fence) => fence,
             // The store keeps fences but cannot show them.
             Err(CheckpointError::Unsupported { .. }) => return Ok(()),
@@ -492,16 +484,18 @@ impl HeldShard {
         let changed = self
             .repeated(|| change.present(attached.store.as_ref(), token))
             .await?;
-        match changed {
+        match changed.answer {
             Ok(()) => {
                 writer.settle();
                 self.inner.context.tally.wrote();
                 Ok(())
             }
             Err(error) => {
+                // One that may have landed before the fence rose was not a stale write.
                 if let CheckpointError::Fenced {
                     presented, current, ..
                 } = error
+                    && !changed.may_have_happened
                 {
                     self.inner.context.tally.refused(RefusedWrite {
                         shard: self.inner.shard.clone(),
@@ -518,7 +512,8 @@ impl HeldShard {
     async fn read_at(&self, position: usize) -> Result<Option<Checkpoint>, ShardError> {
         let (attached, _) = self.store(position)?;
         let resource: &Resource = &self.inner.token.resource;
-        match self.repeated(|| attached.store.read(resource)).await? {
+        let read = self.repeated(|| attached.store.read(resource)).await?;
+        match read.answer {
             Ok(found) => {
                 // After reading: whatever was true before it may not be true any more.
                 self.require_current()?;
@@ -535,7 +530,7 @@ impl HeldShard {
     ///
     /// The check of the handle is the last thing before each call and nothing follows it: from there
     /// on the store decides.
-    async fn repeated<T, F, Fut>(&self, call: F) -> Result<Result<T, CheckpointError>, ShardError>
+    async fn repeated<T, F, Fut>(&self, call: F) -> Result<Repeated<T>, ShardError>
     where
         F: Fn() -> Fut,
         Fut: Future<Output = Result<T, CheckpointError>>,
@@ -543,24 +538,30 @@ impl HeldShard {
         let clock = &self.inner.context.clock;
         let give_up = clock.now() + self.inner.context.store_timeout;
         let mut backoff = Backoff::new();
-        let mut last = None;
+        let mut may_have_happened = false;
         loop {
             self.require_alive()?;
             let error = match call().await {
                 Err(error) if error.is_retryable() => error,
-                settled => return Ok(settled),
+                answer => {
+                    return Ok(Repeated {
+                        answer,
+                        may_have_happened,
+                    });
+                }
             };
             // Once a try may have happened, the whole may have, whatever later ones say.
-            if last
-                .as_ref()
-                .is_none_or(|last: &CheckpointError| !last.may_have_happened())
-            {
-                last = Some(error);
-            }
+            may_have_happened |= error.may_have_happened();
             let pause = clock.now() + backoff.next();
-            match last.take() {
-                Some(last) if pause >= give_up => return Ok(Err(last)),
-                kept => last = kept,
+            if pause >= give_up {
+                let error = match may_have_happened {
+                    true => error.in_doubt(),
+                    false => error,
+                };
+                return Ok(Repeated {
+                    answer: Err(error),
+                    may_have_happened,
+                });
             }
             self.pause_until(pause).await;
         }

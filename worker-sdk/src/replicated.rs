@@ -83,10 +83,7 @@ impl ReplicatedStore {
             }
             if answers.len() == before {
                 // An answer without a single outcome would be asked for again for ever.
-                let mute = || CheckpointError::OutcomeUnknown {
-                    source: "the coordinator answered no seal".into(),
-                };
-                answers.extend(rest.iter().map(|_| Err(mute())));
+                answers.extend(rest.iter().map(|_| Err(unanswered())));
             }
         }
         answers
@@ -128,7 +125,7 @@ impl CheckpointStore for ReplicatedStore {
     async fn seal(&self, token: &FencingToken) -> Sealed {
         let (group, _) = shard(&token.resource)?;
         let mut answers = self.seal_chunk(group, token.owner, &[token]).await;
-        answers.pop().unwrap_or(Ok(None))
+        answers.pop().unwrap_or_else(|| Err(unanswered()))
     }
 
     async fn seal_many(&self, tokens: &[FencingToken]) -> Vec<Sealed> {
@@ -159,7 +156,7 @@ impl CheckpointStore for ReplicatedStore {
         }
         answers
             .into_iter()
-            .map(|answer| answer.unwrap_or(Ok(None)))
+            .map(|answer| answer.unwrap_or_else(|| Err(unanswered())))
             .collect()
     }
 
@@ -331,8 +328,22 @@ fn decode(resource: &Resource, found: v1::Checkpoint) -> Result<Checkpoint, Chec
     })
 }
 
-/// Maps a refusal of a write or deletion.
+fn unanswered() -> CheckpointError {
+    CheckpointError::OutcomeUnknown {
+        source: "the coordinator answered no seal".into(),
+    }
+}
+
+/// Maps what a write or deletion was answered with in the end. The connection may have tried before.
 fn refused(token: &FencingToken, presented: Sequence, error: &CallError) -> CheckpointError {
+    let refusal = refusal(token, presented, error);
+    match error.may_have_happened() {
+        true => refusal.in_doubt(),
+        false => refusal,
+    }
+}
+
+fn refusal(token: &FencingToken, presented: Sequence, error: &CallError) -> CheckpointError {
     let resource = token.resource.clone();
     let number = |key| {
         error

@@ -104,7 +104,8 @@ impl AttachedStore {
             .send(Request { token, answer })
             .await
             .map_err(|_| stopped())?;
-        answered.await.unwrap_or_else(|_| Err(stopped()))
+        // It may have been on its way when the task ended.
+        answered.await.unwrap_or_else(|_| Err(stopped().in_doubt()))
     }
 }
 

@@ -509,6 +509,35 @@ async fn a_write_that_may_have_happened_once_is_never_reported_as_not_happened()
 }
 
 #[tokio::test]
+async fn a_write_that_landed_before_the_fence_rose_is_not_reported_as_refused() {
+    let node = Node::start().await;
+    let store = store_at(&[&node.address], Duration::from_secs(10));
+    let old = shard_token(1, 1);
+    store.seal(&old).await.unwrap();
+    let unknown = || error(Code::Unknown, reason::OUTCOME_UNKNOWN, &[]);
+    let unavailable = || error(Code::Unavailable, reason::UNAVAILABLE, &[]);
+    // It lands, and nobody hears of it; the next owner seals before it is repeated.
+    node.fail([Fault::DoneBut(unknown())]);
+    node.fail((0..1_000).map(|_| Fault::Refuse(unavailable())));
+    let writing = store.write(&old, write(1, "x"));
+    let sealing = async {
+        while node.backing.writes.lock().unwrap().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let found = node.backing.store.seal(&shard_token(1, 2)).await.unwrap();
+        node.backing.faults.lock().unwrap().clear();
+        found
+    };
+    let (written, found) = tokio::join!(writing, sealing);
+    assert_eq!(found.unwrap().data, "x");
+    assert!(
+        matches!(written, Err(CheckpointError::OutcomeUnknown { .. })),
+        "{written:?}"
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_write_that_surely_did_not_happen_is_reported_so() {
     let node = Node::start().await;
     let store = store_at(&[&node.address], Duration::from_millis(600));

@@ -524,6 +524,34 @@ async fn a_failure_that_may_have_happened_once_stays_unknown() {
 }
 
 #[tokio::test]
+async fn a_write_that_may_have_landed_before_the_fence_rose_is_not_counted_as_stale() {
+    let stage = stage_with(Duration::from_secs(60));
+    let shard = stage.shard(7);
+    shard.claim().await.unwrap();
+    stage.store.fail([Fault::LandsUnknown]);
+    let mut writing = std::pin::pin!(shard.write("x"));
+    assert!(futures::poll!(writing.as_mut()).is_pending());
+    let next = FencingToken {
+        epoch: epoch(8),
+        ..shard.token().clone()
+    };
+    let found = stage.store.store.seal(&next).await.unwrap();
+    assert_eq!(found.unwrap().data, "x");
+    let outcome = loop {
+        match futures::poll!(writing.as_mut()) {
+            std::task::Poll::Ready(outcome) => break outcome,
+            std::task::Poll::Pending => stage.clock.advance(Duration::from_millis(10)),
+        }
+    };
+    assert!(matches!(
+        outcome,
+        Err(ShardError::Lost(LostReason::Fenced { .. }))
+    ));
+    let status = crate::status::Observer::new(Arc::clone(&stage.context.tally)).status();
+    assert_eq!(status.counters.refused, 0);
+}
+
+#[tokio::test]
 async fn a_retry_ends_with_the_handle() {
     let stage = stage_with(Duration::from_secs(60));
     let shard = stage.shard(7);
