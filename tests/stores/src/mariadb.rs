@@ -22,6 +22,7 @@ GRANT ALL PRIVILEGES ON *.* TO 'tenure'@'%' WITH GRANT OPTION;
 #[derive(Debug)]
 pub struct Mariadb {
     address: SocketAddr,
+    has_binary_log: bool,
     _ports: Ports,
 }
 
@@ -32,10 +33,24 @@ impl Mariadb {
     ///
     /// When it cannot be started.
     pub async fn start() -> Result<Server<Self>, Failure> {
+        Self::start_with(false).await
+    }
+
+    /// Starts a server that keeps a binary log, as one with replicas does, with MariaDB's own settings.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub async fn start_with_binary_log() -> Result<Server<Self>, Failure> {
+        Self::start_with(true).await
+    }
+
+    async fn start_with(has_binary_log: bool) -> Result<Server<Self>, Failure> {
         let mut ports = Ports::reserve()?;
         let address = ports.take()?;
         Server::start(Self {
             address,
+            has_binary_log,
             _ports: ports,
         })
         .await
@@ -101,6 +116,9 @@ impl Program for Mariadb {
             .arg("--max-allowed-packet=64M")
             .arg("--innodb-flush-log-at-trx-commit=1")
             .arg("--innodb-buffer-pool-size=64M");
+        if self.has_binary_log {
+            command.arg("--log-bin=binary");
+        }
         Ok(command)
     }
 

@@ -15,7 +15,8 @@
 //!
 //! * It keeps the contract of [`CheckpointStore`] across crashes and restarts
 //!   of the server. `innodb_flush_log_at_trx_commit` other than 1 is refused, for it loses what was
-//!   acknowledged. InnoDB shows a commit before it is durable, so what was merely *seen* (the retry of
+//!   acknowledged, and so is a binary log with `sync_binlog` other than 1 (MariaDB's default is 0):
+//!   after a crash of the machine the server rolls back what it does not find there. InnoDB shows a commit before it is durable, so what was merely *seen* (the retry of
 //!   a write or seal that had landed) is acknowledged only after a commit of its own.
 //! * A replica that takes over is only as good as its replication, which is asynchronous unless it is
 //!   set up otherwise: a failover can lose the latest writes *and the latest seals*. An old owner may
@@ -32,13 +33,13 @@ mod layout;
 use sqlx::mysql::{
     MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlPool, MySqlPoolOptions,
 };
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySql, Row, SqlSafeStr, SqlStr};
+use sqlx::{ConnectOptions, Connection, MySql, Row, SqlStr};
 
 use crate::error::CheckpointError;
 use crate::resource::Resource;
 use crate::sql::{
     Change, Connected, FENCE_COLUMNS, FenceRow, KEPT_COLUMNS, KeptRow, SqlBackend, SqlOptions,
-    SqlStore, Verdict, fence_checksum, general_verdict, sealed,
+    SqlStore, Verdict, fence_checksum, general_verdict, sealed, statement,
 };
 use crate::store::CheckpointStore;
 use crate::token::FencingToken;
@@ -62,6 +63,8 @@ pub type MysqlStore = SqlStore<MysqlBackend>;
 pub struct MysqlBackend {
     connect: MySqlConnectOptions,
     settings: SqlStr,
+    /// What the connections of the user's transactions are set up with besides.
+    transaction_settings: SqlStr,
     prefix: String,
     put: SqlStr,
     confirm: SqlStr,
@@ -96,25 +99,24 @@ impl SqlStore<MysqlBackend> {
     }
 }
 
-/// Marks a statement as made of constants and a [`SqlName`](crate::SqlName).
-fn statement(text: String) -> SqlStr {
-    AssertSqlSafe(std::sync::Arc::<str>::from(text)).into_sql_str()
-}
-
 impl MysqlBackend {
     fn new(connect: MySqlConnectOptions, options: &SqlOptions) -> Self {
         let prefix = options.name.as_str();
         let table = format!("{prefix}_fence");
-        // MariaDB ends a transaction in which nothing happens; MySQL can only end the connection.
-        // Each reads its own of the two comments. A value must be refused rather than cut.
+        // A value must be refused rather than cut.
         let settings = format!(
             "SET SESSION TRANSACTION ISOLATION LEVEL {isolation}; \
              SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'), \
-             SESSION innodb_lock_wait_timeout = {wait} \
-             /*M! , SESSION idle_transaction_timeout = {idle} */ \
-             /*!50718 , SESSION wait_timeout = {idle} */",
+             SESSION innodb_lock_wait_timeout = {wait}",
             isolation = options.isolation.words(),
             wait = options.lock_wait_max().as_secs().max(1),
+        );
+        // MariaDB ends a transaction in which nothing happens; MySQL can only end the connection.
+        // Each reads its own of the two comments.
+        let transaction_settings = format!(
+            "SET SESSION autocommit = 1 \
+             /*M! , SESSION idle_transaction_timeout = {idle} */ \
+             /*!50718 , SESSION wait_timeout = {idle} */",
             idle = options.transaction_idle_max.as_secs().max(1),
         );
         let fenced = "resource = ? AND epoch = ? AND cluster = ? AND session = ? \
@@ -122,6 +124,7 @@ impl MysqlBackend {
         Self {
             connect,
             settings: statement(settings),
+            transaction_settings: statement(transaction_settings),
             prefix: prefix.to_owned(),
             put: statement(format!(
                 "UPDATE {table} SET written_epoch = ?, written_cluster = ?, \
@@ -146,6 +149,7 @@ impl MysqlBackend {
             lacks: statement(format!(
                 "SELECT CAST(@@global.innodb_flush_log_at_trx_commit AS SIGNED), \
                  CAST(@@global.read_only AS SIGNED), \
+                 CAST(@@global.log_bin AS SIGNED), CAST(@@global.sync_binlog AS SIGNED), \
                  (SELECT CAST(engine AS CHAR) FROM information_schema.tables \
                  WHERE table_schema = DATABASE() AND table_name = '{table}')"
             )),
@@ -171,14 +175,16 @@ impl SqlBackend for MysqlBackend {
     }
 
     fn transactions(&self, options: &SqlOptions) -> MySqlPool {
-        let settings = self.settings.clone();
+        let settings = [self.settings.clone(), self.transaction_settings.clone()];
         MySqlPoolOptions::new()
             .max_connections(options.connections_max.max(1))
             .acquire_timeout(options.deadline)
             .after_connect(move |connection, _| {
                 let settings = settings.clone();
                 Box::pin(async move {
-                    sqlx::raw_sql(settings).execute(connection).await?;
+                    for settings in settings {
+                        sqlx::raw_sql(settings).execute(&mut *connection).await?;
+                    }
                     Ok(())
                 })
             })
@@ -365,7 +371,13 @@ impl SqlBackend for MysqlBackend {
         if row.try_get::<i64, _>(1)? != 0 {
             return Ok(Some("the server is read-only".to_owned()));
         }
-        match row.try_get::<Option<String>, _>(2)?.as_deref() {
+        let (log, sync): (i64, i64) = (row.try_get(2)?, row.try_get(3)?);
+        if log != 0 && sync != 1 {
+            return Ok(Some(format!(
+                "the binary log is on and sync_binlog is {sync}: a crash of the machine loses fences"
+            )));
+        }
+        match row.try_get::<Option<String>, _>(4)?.as_deref() {
             Some("InnoDB") => Ok(None),
             Some(engine) => Ok(Some(format!(
                 "the table is kept by {engine}, which has no transactions"
@@ -374,10 +386,12 @@ impl SqlBackend for MysqlBackend {
         }
     }
 
-    async fn release(&self, connection: &mut Connected<Self>) -> Result<(), sqlx::Error> {
-        sqlx::raw_sql("RELEASE SAVEPOINT tenure_fenced")
-            .execute(connection)
-            .await?;
+    async fn run(
+        &self,
+        connection: &mut Connected<Self>,
+        statement: &'static str,
+    ) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(statement).execute(connection).await?;
         Ok(())
     }
 

@@ -11,7 +11,9 @@
 //!
 //! * It keeps the contract of [`CheckpointStore`] across crashes and restarts
 //!   of the server. `fsync = off` is refused; `synchronous_commit = off` is switched on for the
-//!   store's connections.
+//!   store's connections. After a restart a server shows what it had committed while a synchronous
+//!   standby may be without it, so what was merely *seen* (the retry of a write or seal that had landed)
+//!   is acknowledged only after a commit of its own.
 //! * A standby that takes over is only as good as its replication. With `synchronous_commit` on and
 //!   synchronous standbys nothing acknowledged is lost. An asynchronous failover can lose the latest
 //!   writes *and the latest seals*: an old owner may then write until the new one seals again.
@@ -30,13 +32,13 @@ mod layout;
 use sqlx::postgres::{
     PgConnectOptions, PgConnection, PgDatabaseError, PgPool, PgPoolOptions, PgSeverity,
 };
-use sqlx::{AssertSqlSafe, ConnectOptions, Postgres, Row, SqlSafeStr, SqlStr};
+use sqlx::{ConnectOptions, Postgres, Row, SqlStr};
 
 use crate::error::CheckpointError;
 use crate::resource::Resource;
 use crate::sql::{
     Change, Connected, FENCE_COLUMNS, FenceRow, KEPT_COLUMNS, KeptRow, SqlBackend, SqlOptions,
-    SqlStore, Verdict, fence_checksum, general_verdict, sealed,
+    SqlStore, Verdict, fence_checksum, general_verdict, sealed, statement,
 };
 use crate::store::CheckpointStore;
 use crate::token::FencingToken;
@@ -63,6 +65,7 @@ pub struct PostgresBackend {
     raise: SqlStr,
     kept: SqlStr,
     put: SqlStr,
+    confirm: SqlStr,
     fence: SqlStr,
     fences: SqlStr,
     lock: SqlStr,
@@ -90,11 +93,6 @@ impl SqlStore<PostgresBackend> {
     }
 }
 
-/// Marks a statement as made of constants and a [`SqlName`](crate::SqlName).
-fn statement(text: String) -> SqlStr {
-    AssertSqlSafe(std::sync::Arc::<str>::from(text)).into_sql_str()
-}
-
 impl PostgresBackend {
     fn new(connect: PgConnectOptions, options: &SqlOptions) -> Self {
         let schema = options.name.as_str();
@@ -119,6 +117,9 @@ impl PostgresBackend {
                  ON CONFLICT (resource) DO UPDATE SET epoch = excluded.epoch, \
                  cluster = excluded.cluster, session = excluded.session, \
                  fence_checksum = excluded.fence_checksum WHERE kept.epoch < excluded.epoch \
+                 OR (kept.epoch = excluded.epoch AND kept.cluster = excluded.cluster \
+                 AND kept.session = excluded.session \
+                 AND kept.fence_checksum = excluded.fence_checksum) \
                  RETURNING {KEPT_COLUMNS}"
             )),
             kept: statement(format!(
@@ -130,6 +131,12 @@ impl PostgresBackend {
                  checksum = $9 WHERE resource = $1 AND epoch = $2 AND cluster = $3 \
                  AND session = $4 AND fence_checksum = $5 AND (written_epoch IS NULL \
                  OR written_epoch < $2 OR written_sequence < $6)"
+            )),
+            // Changes nothing, but its commit waits until everything before it is where it has to be.
+            confirm: statement(format!(
+                "UPDATE {table} SET epoch = epoch WHERE resource = $1 AND epoch = $2 \
+                 AND cluster = $3 AND session = $4 AND fence_checksum = $5 \
+                 AND written_epoch = $2 AND written_sequence = $6 AND write_id = $7"
             )),
             fence: statement(format!(
                 "SELECT {FENCE_COLUMNS} FROM {table} WHERE resource = $1"
@@ -238,6 +245,25 @@ impl SqlBackend for PostgresBackend {
         Ok(done.rows_affected() == 1)
     }
 
+    async fn confirm(
+        &self,
+        connection: &mut PgConnection,
+        token: &FencingToken,
+        change: &Change,
+    ) -> Result<bool, sqlx::Error> {
+        let done = sqlx::query(self.confirm.clone())
+            .bind(token.resource.to_string())
+            .bind(token.epoch.get().cast_signed())
+            .bind(token.owner.cluster.to_be_bytes().as_slice())
+            .bind(token.owner.session.cast_signed())
+            .bind(fence_checksum(token))
+            .bind(change.sequence.get().cast_signed())
+            .bind(change.write_id.get().to_be_bytes().as_slice())
+            .execute(connection)
+            .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
     async fn fence(
         &self,
         connection: &mut PgConnection,
@@ -299,10 +325,12 @@ impl SqlBackend for PostgresBackend {
         Ok(None)
     }
 
-    async fn release(&self, connection: &mut Connected<Self>) -> Result<(), sqlx::Error> {
-        sqlx::raw_sql("RELEASE SAVEPOINT tenure_fenced")
-            .execute(connection)
-            .await?;
+    async fn run(
+        &self,
+        connection: &mut Connected<Self>,
+        statement: &'static str,
+    ) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(statement).execute(connection).await?;
         Ok(())
     }
 

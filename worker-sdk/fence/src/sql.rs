@@ -20,9 +20,14 @@ mod call;
 mod connections;
 mod name;
 mod options;
+mod prepare;
 mod row;
 mod store;
 mod transaction;
+
+use std::sync::Arc;
+
+use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
 
 pub use backend::SqlBackend;
 pub use name::{SqlName, SqlNameError};
@@ -32,4 +37,10 @@ pub use transaction::FencedTransaction;
 
 pub(crate) use backend::{Connected, Verdict, general_verdict, sealed};
 pub(crate) use options::LAYOUT_VERSION;
+pub(crate) use prepare::{PrepareError, known, prepared};
 pub(crate) use row::{Change, FENCE_COLUMNS, FenceRow, KEPT_COLUMNS, KeptRow, fence_checksum};
+
+/// Marks a statement as made of constants and a [`SqlName`].
+pub(crate) fn statement(text: String) -> SqlStr {
+    AssertSqlSafe(Arc::<str>::from(text)).into_sql_str()
+}

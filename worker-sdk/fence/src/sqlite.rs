@@ -26,13 +26,13 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, ConnectOptions, Row, SqlSafeStr, SqlStr, Sqlite};
+use sqlx::{ConnectOptions, Row, SqlStr, Sqlite};
 
 use crate::error::CheckpointError;
 use crate::resource::Resource;
 use crate::sql::{
     Change, Connected, FENCE_COLUMNS, FenceRow, KEPT_COLUMNS, KeptRow, SqlBackend, SqlOptions,
-    SqlStore, Verdict, fence_checksum, general_verdict, sealed,
+    SqlStore, Verdict, fence_checksum, general_verdict, sealed, statement,
 };
 use crate::store::CheckpointStore;
 use crate::token::FencingToken;
@@ -82,11 +82,6 @@ impl SqlStore<SqliteBackend> {
         store.probe().await?;
         Ok(store)
     }
-}
-
-/// Marks a statement as made of constants and a [`SqlName`](crate::SqlName).
-fn statement(text: String) -> SqlStr {
-    AssertSqlSafe(std::sync::Arc::<str>::from(text)).into_sql_str()
 }
 
 impl SqliteBackend {
@@ -267,10 +262,12 @@ impl SqlBackend for SqliteBackend {
         Ok(None)
     }
 
-    async fn release(&self, connection: &mut Connected<Self>) -> Result<(), sqlx::Error> {
-        sqlx::raw_sql("RELEASE SAVEPOINT tenure_fenced")
-            .execute(connection)
-            .await?;
+    async fn run(
+        &self,
+        connection: &mut Connected<Self>,
+        statement: &'static str,
+    ) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(statement).execute(connection).await?;
         Ok(())
     }
 

@@ -312,6 +312,17 @@ async fn mariadb_that_does_not_sync_is_refused() -> Result<(), Failure> {
     Ok(())
 }
 
+/// What is not in the binary log is rolled back after a crash of the machine.
+#[tokio::test]
+async fn mariadb_whose_binary_log_is_not_synced_is_refused() -> Result<(), Failure> {
+    let server = Mariadb::start_with_binary_log().await?;
+    let refused = server.open(SqlOptions::default()).await;
+    assert!(matches!(refused, Err(CheckpointError::Unsupported { .. })));
+    server.operate("SET GLOBAL sync_binlog = 1").await;
+    server.open(SqlOptions::default()).await?;
+    Ok(())
+}
+
 /// A value that would not fit a packet is refused before it is sent.
 #[tokio::test]
 async fn mariadb_takes_no_more_than_a_packet_holds() -> Result<(), Failure> {

@@ -413,6 +413,57 @@ pub(crate) async fn rows_and_offset_commit_together_or_not_at_all<D: Database>(
     for number in 2..6 {
         store.write(&token, write(number, "alone")).await?;
     }
+    writes_of_one_transaction_commit_together(place, &store, &token).await
+}
+
+/// A write that is repeated in its own transaction is still to be committed; one that an earlier
+/// transaction has committed does not keep the next one from it; and after a refusal nothing is.
+async fn writes_of_one_transaction_commit_together<P: Place>(
+    place: &P,
+    store: &SqlStore<P::Backend>,
+    token: &FencingToken,
+) -> Result<(), Failure> {
+    store
+        .transaction(token, async |transaction| {
+            for _ in 0..2 {
+                let written = transaction.write(write(6, "6")).await?;
+                assert_eq!(written, SequenceAdmission::New);
+            }
+            P::deliver(transaction, "b").await?;
+            Ok::<_, SinkError>(())
+        })
+        .await?;
+    assert_eq!(data(store.read(&token.resource).await?).unwrap(), "6");
+    assert_eq!(place.delivered().await, ["a", "b"]);
+
+    store
+        .transaction(token, async |transaction| {
+            let again = transaction.write(write(6, "6")).await?;
+            assert_eq!(again, SequenceAdmission::AlreadyWritten);
+            let next = transaction.write(write(7, "7")).await?;
+            assert_eq!(next, SequenceAdmission::New);
+            P::deliver(transaction, "c").await?;
+            Ok::<_, SinkError>(())
+        })
+        .await?;
+    assert_eq!(data(store.read(&token.resource).await?).unwrap(), "7");
+    assert_eq!(place.delivered().await, ["a", "b", "c"]);
+
+    let refused = store
+        .transaction(token, async |transaction| {
+            let low = transaction.write(write(1, "low")).await;
+            assert!(matches!(low, Err(CheckpointError::SequenceReused { .. })));
+            for after in [write(7, "7"), write(8, "8")] {
+                let dead = transaction.write(after).await;
+                assert!(matches!(dead, Err(CheckpointError::Unavailable { .. })));
+            }
+            P::deliver(transaction, "d").await?;
+            Ok::<_, SinkError>(())
+        })
+        .await;
+    assert!(matches!(refused, Err(SinkError::Store(_))));
+    assert_eq!(data(store.read(&token.resource).await?).unwrap(), "7");
+    assert_eq!(place.delivered().await, ["a", "b", "c"]);
     Ok(())
 }
 

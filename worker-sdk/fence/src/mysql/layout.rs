@@ -2,24 +2,10 @@
 
 use sqlx::Connection;
 use sqlx::mysql::MySqlConnection;
-use tokio::time;
 
 use super::{MysqlBackend, statement};
 use crate::error::CheckpointError;
-use crate::sql::{LAYOUT_VERSION, SqlBackend, SqlOptions};
-use crate::{LayoutError, StoreError};
-
-/// Why preparing failed.
-enum Failure {
-    Sql(sqlx::Error),
-    Layout(LayoutError),
-}
-
-impl From<sqlx::Error> for Failure {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Sql(error)
-    }
-}
+use crate::sql::{LAYOUT_VERSION, PrepareError, SqlBackend, SqlOptions, known, prepared};
 
 /// Creates the tables, or brings them to the layout of this version. Returns how large a packet the
 /// server takes, in bytes.
@@ -27,7 +13,6 @@ pub(super) async fn prepare(
     backend: &MysqlBackend,
     options: &SqlOptions,
 ) -> Result<u64, CheckpointError> {
-    let unavailable = |source: StoreError| CheckpointError::Unavailable { source };
     let work = async {
         let mut connection = backend.connect().await?;
         let packet_bytes: i64 =
@@ -42,21 +27,14 @@ pub(super) async fn prepare(
         connection.close().await?;
         Ok(u64::try_from(packet_bytes).unwrap_or(0))
     };
-    match time::timeout(options.deadline, work).await {
-        Ok(Ok(packet_bytes)) => Ok(packet_bytes),
-        Ok(Err(Failure::Layout(error))) => Err(CheckpointError::Unsupported {
-            source: error.into(),
-        }),
-        Ok(Err(Failure::Sql(error))) => Err(unavailable(error.into())),
-        Err(elapsed) => Err(unavailable(elapsed.into())),
-    }
+    prepared(options, work).await
 }
 
 /// Returns the version of the layout; `None` when there is none yet, or not all of it.
 async fn version(
     connection: &mut MySqlConnection,
     backend: &MysqlBackend,
-) -> Result<Option<i64>, Failure> {
+) -> Result<Option<i64>, PrepareError> {
     let table = format!("{}_layout", backend.prefix);
     let there: i64 = sqlx::query_scalar(
         "SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.tables \
@@ -68,16 +46,11 @@ async fn version(
     if there == 0 {
         return Ok(None);
     }
-    let version = sqlx::query_scalar(statement(format!("SELECT version FROM {table}")))
-        .fetch_optional(connection)
-        .await?;
-    match version {
-        Some(found) if found > LAYOUT_VERSION => Err(Failure::Layout(LayoutError::Newer {
-            found,
-            known: LAYOUT_VERSION,
-        })),
-        other => Ok(other),
-    }
+    let version: Option<i64> =
+        sqlx::query_scalar(statement(format!("SELECT version FROM {table}")))
+            .fetch_optional(connection)
+            .await?;
+    version.map(known).transpose()
 }
 
 /// Creates or migrates, one process at a time.
@@ -88,7 +61,7 @@ async fn migrate(
     connection: &mut MySqlConnection,
     backend: &MysqlBackend,
     options: &SqlOptions,
-) -> Result<(), Failure> {
+) -> Result<(), PrepareError> {
     let prefix = &backend.prefix;
     let lock: Option<i64> =
         sqlx::query_scalar("SELECT CAST(GET_LOCK(CONCAT(DATABASE(), '.', ?), ?) AS SIGNED)")
@@ -98,7 +71,7 @@ async fn migrate(
             .await?;
     if lock != Some(1) {
         let waited = "another process is creating the tables, and takes too long";
-        return Err(Failure::Sql(sqlx::Error::InvalidArgument(
+        return Err(PrepareError::Sql(sqlx::Error::InvalidArgument(
             waited.to_owned(),
         )));
     }

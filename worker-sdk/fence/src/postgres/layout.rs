@@ -2,35 +2,21 @@
 
 use sqlx::Executor;
 use sqlx::postgres::PgConnection;
-use tokio::time;
 
 use super::{PostgresBackend, guard, statement};
+use crate::LayoutError;
 use crate::error::CheckpointError;
-use crate::sql::{LAYOUT_VERSION, SqlBackend, SqlOptions};
-use crate::{LayoutError, StoreError};
+use crate::sql::{LAYOUT_VERSION, PrepareError, SqlBackend, SqlOptions, known, prepared};
 
 /// What the names of the advisory locks of this crate begin with: "tenure" in ASCII, so that nobody
 /// else's locks are met by accident.
 const ADVISORY_LOCKS: i64 = 0x0074_656e_7572_6500;
-
-/// Why preparing failed.
-enum Failure {
-    Sql(sqlx::Error),
-    Layout(LayoutError),
-}
-
-impl From<sqlx::Error> for Failure {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Sql(error)
-    }
-}
 
 /// Creates the tables, or brings them to the layout of this version.
 pub(super) async fn prepare(
     backend: &PostgresBackend,
     options: &SqlOptions,
 ) -> Result<(), CheckpointError> {
-    let unavailable = |source: StoreError| CheckpointError::Unavailable { source };
     let work = async {
         let mut connection = backend.connect().await?;
         // What this version needs is mostly there, and then no lock is taken and no right is needed.
@@ -39,21 +25,14 @@ pub(super) async fn prepare(
         }
         migrate(&mut connection, backend).await
     };
-    match time::timeout(options.deadline, work).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(Failure::Layout(error))) => Err(CheckpointError::Unsupported {
-            source: error.into(),
-        }),
-        Ok(Err(Failure::Sql(error))) => Err(unavailable(error.into())),
-        Err(elapsed) => Err(unavailable(elapsed.into())),
-    }
+    prepared(options, work).await
 }
 
 /// Returns the version of the layout; `None` when there is none yet.
 async fn version(
     connection: &mut PgConnection,
     backend: &PostgresBackend,
-) -> Result<Option<i64>, Failure> {
+) -> Result<Option<i64>, PrepareError> {
     let schema = &backend.schema;
     let table = format!("\"{schema}\".layout");
     // Not `to_regclass`: within a transaction that goes on answering that there is no such table after
@@ -72,17 +51,16 @@ async fn version(
         .fetch_optional(connection)
         .await?;
     match version {
-        None => Err(Failure::Layout(LayoutError::Unmarked)),
-        Some(found) if found > LAYOUT_VERSION => Err(Failure::Layout(LayoutError::Newer {
-            found,
-            known: LAYOUT_VERSION,
-        })),
-        Some(found) => Ok(Some(found)),
+        None => Err(PrepareError::Layout(LayoutError::Unmarked)),
+        Some(found) => known(found).map(Some),
     }
 }
 
 /// Creates or migrates in one transaction, one process at a time.
-async fn migrate(connection: &mut PgConnection, backend: &PostgresBackend) -> Result<(), Failure> {
+async fn migrate(
+    connection: &mut PgConnection,
+    backend: &PostgresBackend,
+) -> Result<(), PrepareError> {
     // Under a stricter isolation what another process has just created would not be seen.
     connection
         .execute("BEGIN ISOLATION LEVEL READ COMMITTED")
@@ -100,7 +78,7 @@ async fn migrate(connection: &mut PgConnection, backend: &PostgresBackend) -> Re
     Ok(())
 }
 
-async fn create(connection: &mut PgConnection, schema: &str) -> Result<(), Failure> {
+async fn create(connection: &mut PgConnection, schema: &str) -> Result<(), PrepareError> {
     // `IF NOT EXISTS` asks for the right to create schemas even where there is nothing to create.
     let there: bool =
         sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)")

@@ -142,11 +142,12 @@ pub trait SqlBackend: sealed::Sealed + Send + Sync + 'static {
         connection: &mut Connected<Self>,
     ) -> impl Future<Output = Result<Option<String>, sqlx::Error>> + Send;
 
-    /// Releases the savepoint of the fence check. It fails if that transaction has ended.
+    /// Runs a statement that is the same in every database and returns nothing.
     #[doc(hidden)]
-    fn release(
+    fn run(
         &self,
         connection: &mut Connected<Self>,
+        statement: &'static str,
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
     /// Says what an error means.

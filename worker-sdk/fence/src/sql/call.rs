@@ -116,13 +116,13 @@ impl Call {
         resource: Option<&Resource>,
     ) -> Result<(), CheckpointError> {
         let (verdict, source) = match failure {
-            Failure::Answer(answer) => return Err(answer),
+            Failure::Answer(answer) => return Err(self.outcome(answer)),
             Failure::NotReached(source) => return Err(self.undone(source)),
             Failure::Sql(verdict, source) => (verdict, source),
         };
         let retries = match verdict {
             Verdict::NotDone | Verdict::TransactionGone => return Err(self.undone(source)),
-            Verdict::Unreadable => return Err(unreadable(resource, source)),
+            Verdict::Unreadable => return Err(self.outcome(unreadable(resource, source))),
             Verdict::Contended => self.contended.fetch_add(1, Ordering::Relaxed),
             Verdict::Lost => {
                 self.unknown.store(true, Ordering::Relaxed);
@@ -142,10 +142,15 @@ impl Call {
 
     /// The outcome of a call that gave no answer.
     fn undone(&self, source: StoreError) -> CheckpointError {
+        self.outcome(CheckpointError::Unavailable { source })
+    }
+
+    /// The outcome of a call whose last attempt ended so.
+    pub(super) fn outcome(&self, last: CheckpointError) -> CheckpointError {
         if self.effect == Effect::Changes && self.unknown.load(Ordering::Relaxed) {
-            return CheckpointError::OutcomeUnknown { source };
+            return last.in_doubt();
         }
-        CheckpointError::Unavailable { source }
+        last
     }
 }
 
@@ -176,6 +181,7 @@ pub(super) fn entropy() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epoch::Epoch;
 
     fn lost() -> Failure {
         Failure::Sql(Verdict::Lost, "broken pipe".into())
@@ -198,6 +204,25 @@ mod tests {
         call.again(lost(), Some(&resource())).await.unwrap();
         let answer = call.again(lost(), Some(&resource())).await;
         assert!(answer.unwrap_err().may_have_happened());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_after_a_lost_change_does_not_say_that_nothing_was_changed() {
+        let refused = || {
+            Failure::Answer(CheckpointError::NotSealed {
+                resource: resource(),
+                epoch: Epoch::FIRST,
+            })
+        };
+        for (effect, unknown) in [(Effect::Changes, true), (Effect::Reads, false)] {
+            let call = Call::new(effect);
+            call.again(lost(), Some(&resource())).await.unwrap();
+            let error = call.again(refused(), Some(&resource())).await.unwrap_err();
+            assert_eq!(error.may_have_happened(), unknown, "{effect:?}");
+        }
+        let call = Call::new(Effect::Changes);
+        let error = call.again(refused(), Some(&resource())).await.unwrap_err();
+        assert!(matches!(error, CheckpointError::NotSealed { .. }));
     }
 
     #[tokio::test(start_paused = true)]

@@ -141,7 +141,10 @@ impl<B: SqlBackend> SqlStore<B> {
         let work = async {
             loop {
                 match self.seal_once(&call, tokens).await {
-                    Ok(answers) => return Ok(answers),
+                    Ok(answers) => {
+                        let judged = |answer: Sealed| answer.map_err(|error| call.outcome(error));
+                        return Ok(answers.into_iter().map(judged).collect());
+                    }
                     Err(failure) => call.again(failure, Some(&first.resource)).await?,
                 }
             }

@@ -1,6 +1,7 @@
 //! The user's own transaction, with the fence checked in it.
 
 use std::fmt;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,15 +39,46 @@ pub struct FencedTransaction<B: SqlBackend> {
     written: Written,
 }
 
+/// Ends the savepoint of the fence check. Fails if that transaction has ended.
+const RELEASE: &str = "RELEASE SAVEPOINT tenure_fenced";
+
+/// Takes back everything since the fence check.
+const UNDO: &str = "ROLLBACK TO SAVEPOINT tenure_fenced";
+
 /// What has become of the checkpoint that was to be written in a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Written {
-    /// It was written, or there was none so far.
+    /// There was none so far.
+    Nothing,
+    /// It was written, and commits with the transaction.
     InIt,
     /// An earlier transaction has committed the very same write, and its rows with it.
-    Before,
+    Before(Change),
     /// It was refused, or failed.
     Refused,
+}
+
+impl Written {
+    /// Returns what a further change makes of it, and what that is to be answered with.
+    fn then(
+        self,
+        change: Change,
+        written: Result<SequenceAdmission, CheckpointError>,
+    ) -> (Self, Result<SequenceAdmission, CheckpointError>) {
+        match (self, written) {
+            (_, Err(error)) => (Self::Refused, Err(error)),
+            // It may have been the one that failed, or belong to rows that were left out.
+            (Self::Refused, Ok(_)) => (Self::Refused, Err(refused())),
+            (_, Ok(SequenceAdmission::New)) => (Self::InIt, Ok(SequenceAdmission::New)),
+            // What was found is what this transaction has written itself: it is not committed yet.
+            (Self::InIt, Ok(SequenceAdmission::AlreadyWritten)) => {
+                (Self::InIt, Ok(SequenceAdmission::New))
+            }
+            (Self::Nothing | Self::Before(_), Ok(SequenceAdmission::AlreadyWritten)) => {
+                (Self::Before(change), Ok(SequenceAdmission::AlreadyWritten))
+            }
+        }
+    }
 }
 
 /// Why a transaction cannot be committed.
@@ -56,6 +88,8 @@ enum TransactionError {
     WriteRefused,
     #[error("no answer in time")]
     Overdue,
+    #[error("the write was committed earlier, and something else has been written since")]
+    Overtaken,
 }
 
 impl<B: SqlBackend> fmt::Debug for FencedTransaction<B> {
@@ -63,7 +97,6 @@ impl<B: SqlBackend> fmt::Debug for FencedTransaction<B> {
         formatter
             .debug_struct("FencedTransaction")
             .field("token", &self.token)
-            .field("written", &self.written)
             .finish_non_exhaustive()
     }
 }
@@ -143,7 +176,7 @@ impl<B: SqlBackend> SqlStore<B> {
             deadline: self.deadline,
             max_value_bytes: self.max_value_bytes(),
             transaction,
-            written: Written::InIt,
+            written: Written::Nothing,
         })
     }
 
@@ -237,8 +270,9 @@ impl<B: SqlBackend> FencedTransaction<B> {
     ///
     /// [`SequenceAdmission::AlreadyWritten`] says that an earlier transaction with the very same write
     /// has committed although its outcome was unknown. Then its rows are there too: this transaction
-    /// is rolled back at its end, and that counts as success. So write before the rows that the write
-    /// belongs to, and leave them out in this case.
+    /// is rolled back at its end, and that counts as success, unless a later write in it is new. So write
+    /// before the rows that the write belongs to, and leave them out in this case. The same write twice
+    /// in one transaction is one write, and new.
     ///
     /// # Errors
     ///
@@ -246,19 +280,23 @@ impl<B: SqlBackend> FencedTransaction<B> {
     /// an error the transaction cannot be committed any more: rows without their checkpoint would be
     /// written again.
     pub async fn write(&mut self, write: Write) -> Result<SequenceAdmission, CheckpointError> {
-        let written = self.try_write(write).await;
-        self.written = match &written {
-            Ok(SequenceAdmission::New) => self.written,
-            Ok(SequenceAdmission::AlreadyWritten) => Written::Before,
-            Err(_) => Written::Refused,
+        if matches!(self.written, Written::Refused) {
+            return Err(refused());
+        }
+        let size = check_size(&write, self.max_value_bytes);
+        let change = Change::from(write);
+        let written = match size {
+            Ok(()) => self.admitted(&change).await,
+            Err(error) => Err(error),
         };
-        written
+        let before = mem::replace(&mut self.written, Written::Refused);
+        let (written, answer) = before.then(change, written);
+        self.written = written;
+        answer
     }
 
-    async fn try_write(&mut self, write: Write) -> Result<SequenceAdmission, CheckpointError> {
-        check_size(&write, self.max_value_bytes)?;
-        let change = Change::from(write);
-        let admitted = admit(&*self.backend, &mut self.transaction, &self.token, &change);
+    async fn admitted(&mut self, change: &Change) -> Result<SequenceAdmission, CheckpointError> {
+        let admitted = admit(&*self.backend, &mut self.transaction, &self.token, change);
         match time::timeout(self.deadline, admitted).await {
             Ok(admitted) => admitted.map_err(not_begun),
             Err(_) => Err(overdue()),
@@ -280,25 +318,19 @@ impl<B: SqlBackend> FencedTransaction<B> {
     /// [`CheckpointError::Unavailable`] when nothing was committed,
     /// [`CheckpointError::OutcomeUnknown`] when the answer was lost.
     pub async fn commit(mut self) -> Result<(), CheckpointError> {
-        match self.written {
-            Written::InIt => {}
-            Written::Before => {
-                // Whether or not this succeeds: what was to be committed has been, earlier.
-                self.roll_back().await;
-                return Ok(());
-            }
+        match mem::replace(&mut self.written, Written::Nothing) {
+            Written::Nothing | Written::InIt => {}
+            Written::Before(change) => self.undo(&change).await?,
             Written::Refused => {
                 self.roll_back().await;
-                return Err(CheckpointError::Unavailable {
-                    source: TransactionError::WriteRefused.into(),
-                });
+                return Err(refused());
             }
         }
         let deadline = self.deadline;
         // If the transaction in which the fence was locked has ended, by hand or because the server
         // rolled it back and nobody looked, then so has its savepoint: without this a commit would
         // report success for rows that are gone, or commit rows that were never fenced.
-        let released = self.backend.release(&mut self.transaction);
+        let released = self.backend.run(&mut self.transaction, RELEASE);
         match time::timeout(deadline, released).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(not_committed::<B>(error)),
@@ -313,11 +345,35 @@ impl<B: SqlBackend> FencedTransaction<B> {
         }
     }
 
+    /// Takes back the rows that belong to a write which was committed earlier, rows and all, and makes
+    /// sure that it stays: it was only seen so far.
+    async fn undo(&mut self, before: &Change) -> Result<(), CheckpointError> {
+        let work = async {
+            self.backend.run(&mut self.transaction, UNDO).await?;
+            let connection = &mut self.transaction;
+            self.backend.confirm(connection, &self.token, before).await
+        };
+        match time::timeout(self.deadline, work).await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err(CheckpointError::OutcomeUnknown {
+                source: TransactionError::Overtaken.into(),
+            }),
+            Ok(Err(error)) => Err(not_committed::<B>(error).in_doubt()),
+            Err(_) => Err(overdue().in_doubt()),
+        }
+    }
+
     /// Rolls back at once, where dropping leaves that to the connection's next user.
     pub async fn roll_back(self) {
         // If it fails the connection is gone, and then so is the transaction.
         let rolled_back = time::timeout(self.deadline, self.transaction.rollback()).await;
         let _gone = !matches!(rolled_back, Ok(Ok(())));
+    }
+}
+
+fn refused() -> CheckpointError {
+    CheckpointError::Unavailable {
+        source: TransactionError::WriteRefused.into(),
     }
 }
 

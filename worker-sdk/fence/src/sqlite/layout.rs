@@ -2,49 +2,28 @@
 
 use sqlx::Connection;
 use sqlx::sqlite::SqliteConnection;
-use tokio::time;
 
 use super::{SqliteBackend, statement};
+use crate::LayoutError;
 use crate::error::CheckpointError;
-use crate::sql::{LAYOUT_VERSION, SqlBackend, SqlOptions};
-use crate::{LayoutError, StoreError};
-
-/// Why preparing failed.
-enum Failure {
-    Sql(sqlx::Error),
-    Layout(LayoutError),
-}
-
-impl From<sqlx::Error> for Failure {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Sql(error)
-    }
-}
+use crate::sql::{LAYOUT_VERSION, PrepareError, SqlBackend, SqlOptions, known, prepared};
 
 /// Creates the tables, or brings them to the layout of this version.
 pub(super) async fn prepare(
     backend: &SqliteBackend,
     options: &SqlOptions,
 ) -> Result<(), CheckpointError> {
-    let unavailable = |source: StoreError| CheckpointError::Unavailable { source };
     let work = async {
         let mut connection = backend.connect().await?;
         migrate(&mut connection, &backend.prefix).await?;
         connection.close().await?;
         Ok(())
     };
-    match time::timeout(options.deadline, work).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(Failure::Layout(error))) => Err(CheckpointError::Unsupported {
-            source: error.into(),
-        }),
-        Ok(Err(Failure::Sql(error))) => Err(unavailable(error.into())),
-        Err(elapsed) => Err(unavailable(elapsed.into())),
-    }
+    prepared(options, work).await
 }
 
 /// Creates or migrates in one transaction, one process at a time: SQLite's write lock is the lock.
-async fn migrate(connection: &mut SqliteConnection, prefix: &str) -> Result<(), Failure> {
+async fn migrate(connection: &mut SqliteConnection, prefix: &str) -> Result<(), PrepareError> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
     if version(&mut transaction, prefix).await?.is_none() {
         sqlx::raw_sql(statement(tables(prefix)))
@@ -57,7 +36,10 @@ async fn migrate(connection: &mut SqliteConnection, prefix: &str) -> Result<(), 
 }
 
 /// Returns the version of the layout; `None` when there is none yet.
-async fn version(connection: &mut SqliteConnection, prefix: &str) -> Result<Option<i64>, Failure> {
+async fn version(
+    connection: &mut SqliteConnection,
+    prefix: &str,
+) -> Result<Option<i64>, PrepareError> {
     let table = format!("{prefix}_layout");
     let there: i64 =
         sqlx::query_scalar("SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table' AND name = ?1")
@@ -71,12 +53,8 @@ async fn version(connection: &mut SqliteConnection, prefix: &str) -> Result<Opti
         .fetch_optional(connection)
         .await?;
     match version {
-        None => Err(Failure::Layout(LayoutError::Unmarked)),
-        Some(found) if found > LAYOUT_VERSION => Err(Failure::Layout(LayoutError::Newer {
-            found,
-            known: LAYOUT_VERSION,
-        })),
-        Some(found) => Ok(Some(found)),
+        None => Err(PrepareError::Layout(LayoutError::Unmarked)),
+        Some(found) => known(found).map(Some),
     }
 }
 
