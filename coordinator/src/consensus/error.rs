@@ -33,6 +33,16 @@ pub enum StartError {
         reason: String,
     },
 
+    /// The data folder is empty, but the configuration says that the node is part of a cluster.
+    #[error(
+        "the data folder is empty, but the configuration names it {expected}, which had data: mount its folder, or, if \
+         that is lost, remove the node from the cluster, remove `identity` from the configuration, and add the node anew"
+    )]
+    EmptyFolder {
+        /// Who the configuration says it is.
+        expected: Identity,
+    },
+
     /// Raft does not start on what is stored.
     #[error("raft does not start: {reason}")]
     Raft {

@@ -73,7 +73,10 @@ impl Consensus {
             (Some(found), Some(expected)) if found != expected => {
                 return Err(StartError::ForeignFolder { found, expected });
             }
-            (found, expected) => found.or(expected),
+            // Its log is gone, and with it the votes it has given and the entries that it has helped to
+            // commit: under its old id it could vote what was committed away.
+            (None, Some(expected)) => return Err(StartError::EmptyFolder { expected }),
+            (found, _) => found,
         };
         let message_bytes_max = options.limits.message_bytes_max();
         let consensus = Self {

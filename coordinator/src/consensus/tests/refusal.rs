@@ -65,6 +65,16 @@ async fn folder_of_another_cluster_or_node_is_refused() {
     start(storage, OWN).await.unwrap().shutdown().await;
 }
 
+/// It would vote as a node that has forgotten what it has acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_folder_is_not_made_that_of_a_node_which_had_data() {
+    let folder = TempDir::new().unwrap();
+    let storage = open_rocks(&folder);
+    let refused = start(Arc::clone(&storage), OWN).await.unwrap_err();
+    assert!(matches!(refused, StartError::EmptyFolder { expected: OWN }));
+    assert_eq!(meta::identity(storage.as_ref()).unwrap(), None);
+}
+
 #[test]
 fn folder_of_a_newer_release_is_refused_and_left_alone() {
     let folder = TempDir::new().unwrap();
