@@ -113,7 +113,8 @@ impl CliError {
             Code::DeadlineExceeded => Self::OutcomeUnknown { message },
             Code::Unimplemented => Self::Failed {
                 message:
-                    "the coordinator does not know this command: it is older than this program"
+                    "what answers there does not know this command: it is another port than that for \
+                     clients, or a coordinator that is older than this program"
                         .to_owned(),
             },
             _ => Self::Failed { message },
