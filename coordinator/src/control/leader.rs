@@ -411,6 +411,8 @@ impl Term {
 
     async fn handle(&mut self, input: Input) {
         let mut inputs = vec![input];
+        // Where one has waited in vain, those after it do not: nothing else is handled meanwhile.
+        let mut queued_max = QUEUED_MAX;
         while let Some(input) = inputs.pop() {
             let now = self.clock.now();
             let core = &mut self.core;
@@ -419,7 +421,11 @@ impl Term {
                 match output {
                     Output::Send(stream, down) => inputs.extend(self.send(stream, down)),
                     Output::Close(stream, close) => self.close(stream, close),
-                    Output::Propose(ticket, command) => self.propose(ticket, command).await,
+                    Output::Propose(ticket, command) => {
+                        if !self.propose(ticket, command, queued_max).await {
+                            queued_max = Duration::ZERO;
+                        }
+                    }
                     Output::Round(number) => self.round(number),
                     Output::Plan(group, observed) => self.plan(group, observed),
                 }
@@ -451,9 +457,10 @@ impl Term {
         }
     }
 
-    /// Queues a command now, so that commands are applied in the order they were decided on.
-    async fn propose(&mut self, ticket: Ticket, command: Command) {
-        let decided = match self.leading.submit(&command, QUEUED_MAX).await {
+    /// Queues a command now, so that commands are applied in the order they were decided on. Returns
+    /// whether it was queued.
+    async fn propose(&mut self, ticket: Ticket, command: Command, queued_max: Duration) -> bool {
+        let decided = match self.leading.submit(&command, queued_max).await {
             Ok(proposal) => {
                 async move {
                     let decision = match proposal.applied().await {
@@ -467,10 +474,11 @@ impl Term {
                 let decision = decision_on(&error);
                 self.pending
                     .push(Box::pin(async move { Input::Decided(ticket, decision) }));
-                return;
+                return false;
             }
         };
         self.pending.push(Box::pin(decided));
+        true
     }
 
     fn round(&mut self, number: u64) {
