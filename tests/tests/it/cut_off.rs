@@ -9,7 +9,7 @@ use cluster_tests::wait;
 use cluster_tests::worker::overlaps;
 use tenure_proto::v1::{FencingToken, Policy, StatusResponse};
 
-use crate::story::{PATIENCE, Stage, epochs, turn};
+use crate::story::{PATIENCE, Stage, epochs, measured, turn};
 
 /// How long a node is cut off: several times the longest election timeout, 1.2 s.
 const LONG: Duration = Duration::from_secs(5);
@@ -105,7 +105,9 @@ async fn a_worker_cut_off_with_its_leader_stops_believing_before_its_shards_are_
         granted = granting => granted?,
         said = asking => said?,
     };
-    println!("cut off with its leader, shards granted elsewhere after {takeover:?}");
+    measured(format_args!(
+        "cut off with its leader, shards granted elsewhere after {takeover:?}"
+    ));
     assert_ne!(
         says(&stage, old, &token).await?,
         Some(true),

@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use tenure_proto::v1::{Policy, WorkerMode};
 use tokio_util::sync::CancellationToken;
 
-use crate::story::{GROUP, PATIENCE, Stage, turn};
+use crate::story::{GROUP, PATIENCE, Stage, measured, turn};
 
 const KILLS: usize = 50;
 
@@ -53,7 +53,9 @@ async fn no_grant_is_lost_and_no_epoch_reused_whenever_nodes_are_killed() -> Res
         Ok(seed) => seed.parse()?,
         Err(_) => rand::rng().random(),
     };
-    println!("seed {seed}: TENURE_SEED={seed} draws the same kills again");
+    measured(format_args!(
+        "seed {seed}: TENURE_SEED={seed} draws the same kills again"
+    ));
     let mut random = StdRng::seed_from_u64(seed);
 
     let mut stage = Stage::set(Cluster::start().await?, SHARDS, Policy::default(), &[]).await?;
@@ -77,7 +79,10 @@ async fn no_grant_is_lost_and_no_epoch_reused_whenever_nodes_are_killed() -> Res
 
     let now = stage.at_rest().await?;
     stage.recorder.look(|history| history.check(&now))?;
-    println!("{KILLS} kills during {} grants, none lost", now.grants());
+    measured(format_args!(
+        "{KILLS} kills during {} grants, none lost",
+        now.grants()
+    ));
 
     all_killed_at_once_keep_owners_and_epochs(&mut stage).await?;
     for worker in workers {

@@ -6,7 +6,7 @@ use cluster_tests::cluster::Cluster;
 use cluster_tests::failure::Failure;
 use tenure_proto::v1::Policy;
 
-use crate::story::{PATIENCE, Stage, epochs, indexes, next, turn};
+use crate::story::{PATIENCE, Stage, epochs, indexes, measured, next, turn};
 
 /// Scenarios 17 and 29.
 #[tokio::test(flavor = "multi_thread")]
@@ -22,7 +22,9 @@ async fn a_worker_restarted_at_once_opens_its_shards_anew_and_nothing_else_moves
     a.kill().await?;
     let a = stage.worker("a")?;
     let takeover = stage.recorder.granted_anew(&held, killed, PATIENCE).await?;
-    println!("killed and started again, its shards granted again after {takeover:?}");
+    measured(format_args!(
+        "killed and started again, its shards granted again after {takeover:?}"
+    ));
 
     // It has lost its memory, not its name: the same shards, one epoch higher, all of them opened.
     let after = stage.at_rest().await?;

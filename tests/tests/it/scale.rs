@@ -9,7 +9,7 @@ use cluster_tests::wait;
 use cluster_tests::worker::LocalWorker;
 use tenure_proto::v1::{Group, Policy, ShardPhase};
 
-use crate::story::{GROUP, turn};
+use crate::story::{GROUP, measured, turn};
 
 const SHARDS: u32 = 100_000;
 
@@ -31,7 +31,10 @@ async fn a_hundred_thousand_shards_are_granted_in_ten_seconds_and_a_leaver_moves
         .client()
         .create_group(GROUP, SHARDS, Policy::default(), &[])
         .await?;
-    println!("created after {:?}", begin.elapsed());
+    measured(format_args!(
+        "{SHARDS} shards created after {:?}",
+        begin.elapsed()
+    ));
     let mut workers = Vec::new();
     for number in 1..=WORKERS {
         let name = format!("worker-{number:03}");
@@ -42,20 +45,25 @@ async fn a_hundred_thousand_shards_are_granted_in_ten_seconds_and_a_leaver_moves
     })
     .await?;
     let granted = begin.elapsed();
-    println!("{SHARDS} shards granted to {WORKERS} workers after {granted:?}");
+    measured(format_args!(
+        "{SHARDS} shards granted to {WORKERS} workers after {granted:?}"
+    ));
     until_group(&cluster, "all to be served", |group| {
         group.serving == SHARDS
     })
     .await?;
-    println!("all serve after {:?}", begin.elapsed());
+    measured(format_args!(
+        "all of them serve after {:?}",
+        begin.elapsed()
+    ));
 
     let leader = cluster.leader().await?;
     let resident = cluster.node(leader)?.process()?.resident_bytes()?;
     let per_shard = resident.saturating_sub(resident_before) / u64::from(SHARDS);
-    println!(
+    measured(format_args!(
         "coordinator {leader}: {} MiB, {per_shard} bytes for each shard",
         resident >> 20
-    );
+    ));
     assert!(
         granted <= Duration::from_secs(10),
         "granted after {granted:?}"
@@ -86,11 +94,11 @@ async fn exactly_its_shards_move_when_one_leaves(
         group.serving == SHARDS && group.workers == WORKERS - 1
     })
     .await?;
-    println!(
+    measured(format_args!(
         "{name} left; its {} shards are served after {:?}",
         held.len(),
         begin.elapsed()
-    );
+    ));
     assert!(!held.is_empty(), "{name} had shards");
     before.moved_exactly(&at_rest(cluster).await?, &held)
 }

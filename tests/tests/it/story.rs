@@ -1,5 +1,7 @@
 //! What all stories begin with.
 
+use std::fmt::Display;
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use cluster_tests::cluster::Cluster;
@@ -16,6 +18,13 @@ pub(crate) const GROUP: &str = "orders";
 
 /// How long anything may take that must happen but is not measured.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Shows what a story has measured, also when the story passes: the test runner keeps back only what is
+/// printed by macro.
+pub(crate) fn measured(figures: impl Display) {
+    // Nobody reads a stderr that is closed.
+    let _unread = writeln!(io::stderr(), "measured: {figures}");
+}
 
 static TURN: Mutex<()> = Mutex::const_new(());
 

@@ -7,7 +7,7 @@ use cluster_tests::failure::Failure;
 use cluster_tests::worker::LocalWorker;
 use tenure_proto::v1::Policy;
 
-use crate::story::{GROUP, PATIENCE, Stage, epochs, indexes, median, turn};
+use crate::story::{GROUP, PATIENCE, Stage, epochs, indexes, measured, median, turn};
 
 const ROUNDS: usize = 10;
 
@@ -35,9 +35,11 @@ async fn shards_of_a_killed_worker_are_granted_elsewhere_within_a_second() -> Re
         assert!(after.of(&name).is_empty(), "they are others' now");
         workers.push(stage.worker(&name)?);
     }
-    println!("killed worker, its shards granted elsewhere: {times:?}");
+    let shown = format!("{times:?}");
     let median = median(times);
-    println!("median {median:?}");
+    measured(format_args!(
+        "worker killed, its shards granted elsewhere: median {median:?} of {shown}"
+    ));
     assert!(median <= Duration::from_secs(1), "median {median:?}");
     for worker in workers {
         worker.stop(PATIENCE).await?;
@@ -78,9 +80,11 @@ async fn shards_are_granted_again_two_seconds_after_the_leader_is_killed() -> Re
         before.moved_exactly(&stage.ownership().await?, &[shard])?;
         stage.cluster.start_node(leader).await?;
     }
-    println!("killed leader, a shard granted again: {times:?}");
+    let shown = format!("{times:?}");
     let median = median(times);
-    println!("median {median:?}");
+    measured(format_args!(
+        "leader killed, a shard granted again: median {median:?} of {shown}"
+    ));
     assert!(median <= Duration::from_secs(2), "median {median:?}");
     for worker in workers {
         worker.stop().await?;
