@@ -67,6 +67,7 @@ impl LogStore {
             storage,
             vote: Arc::new(RwLock::new(vote)),
         };
+        reader.verify(purged.as_ref())?;
         let last = reader.last_entry()?.or(purged);
         Ok(Self {
             reader,
@@ -79,6 +80,31 @@ impl LogStore {
 }
 
 impl LogReader {
+    /// Reads the whole log once: a node whose log has a hole must not vote as if it had all of it.
+    fn verify(&self, purged: Option<&LogId>) -> Result<(), StorageError> {
+        let Some(last) = self.storage.last_log_index()? else {
+            return Ok(());
+        };
+        let mut begins = purged.map(|purged| purged.index() + 1);
+        loop {
+            let next = begins.unwrap_or(0);
+            if next > last {
+                return Ok(());
+            }
+            let records = self.storage.log(next, last + 1, APPLY_READ_BYTES_MAX)?;
+            match (records.first(), records.last()) {
+                (Some((first, _)), Some((end, _))) if begins.is_none_or(|next| *first == next) => {
+                    begins = Some(end + 1);
+                }
+                _ => {
+                    return Err(StorageError::Corrupt {
+                        what: format!("log has no entry {next}"),
+                    });
+                }
+            }
+        }
+    }
+
     fn last_entry(&self) -> Result<Option<LogId>, StorageError> {
         let Some(index) = self.storage.last_log_index()? else {
             return Ok(None);

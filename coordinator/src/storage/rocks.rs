@@ -137,6 +137,8 @@ fn open_database(
     // votes or entries are gone: refusing to start is safe, dropping them silently (RocksDB's
     // default) is not.
     database_options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    // The same for a log that is missing or cut short although later ones exist.
+    database_options.set_track_and_verify_wals_in_manifest(true);
     DB::open_cf_descriptors(&database_options, database, families).map_err(|error| {
         // RocksDB reports a held lock as a plain I/O error; the text is all that tells it apart.
         let text = error.to_string();
@@ -190,6 +192,16 @@ fn check_format(folder: &Path) -> Result<(), StorageError> {
             folder: folder.to_path_buf(),
             found,
             supported: FORMAT,
+        });
+    }
+    // It is written last. Without a database under it a node would begin anew that had data.
+    if !folder.join("db").join("CURRENT").exists() {
+        return Err(StorageError::Corrupt {
+            what: format!(
+                "{} has a FORMAT file and no database: restore the whole folder, or empty it and let the node \
+                 join as a new one",
+                folder.display()
+            ),
         });
     }
     Ok(())

@@ -75,6 +75,36 @@ async fn an_empty_folder_is_not_made_that_of_a_node_which_had_data() {
     assert_eq!(meta::identity(storage.as_ref()).unwrap(), None);
 }
 
+/// Half of a restored folder is not an empty one.
+#[test]
+fn a_folder_whose_database_is_gone_is_refused() {
+    let folder = TempDir::new().unwrap();
+    drop(open_rocks(&folder));
+    let data = folder.path().join("data");
+    fs::remove_dir_all(data.join("db")).unwrap();
+    let refused = RocksStorage::open(&data, SMALL).unwrap_err();
+    assert!(matches!(refused, StorageError::Corrupt { .. }), "{refused}");
+    assert!(!data.join("db").exists());
+}
+
+/// A node that has lost part of its log would vote as if it had all of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_with_a_hole_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let storage = open_rocks(&folder);
+    identify(storage.as_ref());
+    let mut batch = Batch::new();
+    for index in [1, 2, 4] {
+        batch.put_log(index, b"entry".to_vec());
+    }
+    storage.write(batch).unwrap();
+    let refused = start(storage, OWN).await.unwrap_err();
+    assert!(
+        matches!(refused, StartError::Storage(StorageError::Corrupt { .. })),
+        "{refused}"
+    );
+}
+
 #[test]
 fn folder_of_a_newer_release_is_refused_and_left_alone() {
     let folder = TempDir::new().unwrap();
