@@ -1,7 +1,15 @@
 //! Restarts of the store.
 
+use crate::checkpoint::Write;
+use crate::error::CheckpointError;
+use crate::store::CheckpointStore;
+use crate::token::FencingToken;
+
 use super::rule;
 use super::stage::Stage;
+
+/// How often the first call after a restart is made until it is answered.
+const TRIES_MAX: u32 = 10;
 
 pub(super) async fn cases(stage: &mut Stage<'_>) {
     acknowledged_state_outlives_a_restart(stage).await;
@@ -28,7 +36,7 @@ async fn acknowledged_state_outlives_a_restart(stage: &mut Stage<'_>) {
     stage.reopen().await;
 
     let stale = stage.content(2, "after the restart");
-    let answer = stage.store.write(&old, stale).await;
+    let answer = after_restart(stage.store.as_ref(), &old, &stale).await;
     stage.fenced("a write after a restart", &old, &sealed, answer);
     let answer = stage.store.seal(&old).await;
     stage.fenced("a seal after a restart", &old, &sealed, answer);
@@ -47,4 +55,20 @@ async fn acknowledged_state_outlives_a_restart(stage: &mut Stage<'_>) {
     let other = stage.content(4, "other");
     stage.sequence_refused(&emptied, &other, 4).await;
     stage.delete(&emptied, deletion).await;
+}
+
+/// Writes until the store says something definite, as a caller does: the connections that the restart has
+/// broken are noticed by the calls that use them, and then the outcome may not be known.
+async fn after_restart(
+    store: &dyn CheckpointStore,
+    token: &FencingToken,
+    write: &Write,
+) -> Result<(), CheckpointError> {
+    let mut tries = 1;
+    loop {
+        match store.write(token, write.clone()).await {
+            Err(error) if error.is_retryable() && tries < TRIES_MAX => tries += 1,
+            answer => return answer,
+        }
+    }
 }
