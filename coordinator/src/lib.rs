@@ -27,6 +27,7 @@ pub mod config;
 pub mod consensus;
 pub mod control;
 pub mod http;
+pub mod incoming;
 pub mod metrics;
 pub mod node;
 pub mod readiness;

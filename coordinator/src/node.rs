@@ -8,6 +8,7 @@
 //! Listeners come first, so that a node whose port is taken changes nothing on disk.
 
 mod error;
+mod files;
 mod folder;
 mod ports;
 mod readiness;
@@ -43,6 +44,7 @@ use crate::config::Config;
 use crate::consensus::{Consensus, Health, NodeAddresses, TcpConnector};
 use crate::control::Control;
 use crate::http::{self, HttpContext};
+use crate::incoming::Incoming;
 use crate::metrics;
 use crate::readiness::Readiness;
 use crate::rpc::{self, RequestLimits, RpcContext};
@@ -103,6 +105,7 @@ impl Node {
         let addresses = ports.addresses();
         let options = consensus_options(config, &addresses)?;
         let recorder = metrics::install().map_err(ended)?;
+        let connections = files::connection_limits();
 
         let storage = storage.await?;
         let hub = Arc::new(Hub::new(config.limits.watch_history_events));
@@ -137,11 +140,14 @@ impl Node {
         node.in_background(following);
         node.in_background(upkeep(recorder.clone(), node.background.clone()));
         let stop = node.background.clone();
-        node.background_tasks
-            .spawn(server::peer(ports.peer.listening(stop), peers));
-        node.serve_clients(ports.client, hub, RequestLimits::from(&config.limits));
+        node.background_tasks.spawn(server::peer(
+            ports.peer.listening(connections.peer, stop),
+            peers,
+        ));
+        let limits = RequestLimits::from(&config.limits);
+        node.serve_clients(ports.client, connections.client, hub, limits);
         if let Some(port) = ports.http {
-            node.serve_pages(port, recorder);
+            node.serve_pages(port, connections.http, recorder);
         }
         Ok(node)
     }
@@ -153,7 +159,13 @@ impl Node {
         });
     }
 
-    fn serve_clients(&mut self, port: Bound, hub: Arc<Hub>, limits: RequestLimits) {
+    fn serve_clients(
+        &mut self,
+        port: Bound,
+        connections_max: usize,
+        hub: Arc<Hub>,
+        limits: RequestLimits,
+    ) {
         let stop = self.requests.clone();
         let (consensus, peer_address) = (self.consensus.clone(), &self.addresses.raft);
         let (reporter, health) = health_reporter();
@@ -163,11 +175,13 @@ impl Node {
             health,
         };
         self.in_background(rpc::report_health(reporter, self.readiness.clone()));
-        self.request_tasks
-            .spawn(server::client(port.listening(stop), services));
+        self.request_tasks.spawn(server::client(
+            port.listening(connections_max, stop),
+            services,
+        ));
     }
 
-    fn serve_pages(&mut self, port: Bound, metrics: PrometheusHandle) {
+    fn serve_pages(&mut self, port: Bound, connections_max: usize, metrics: PrometheusHandle) {
         let pages = HttpContext {
             health: self.consensus.health(),
             readiness: self.readiness.clone(),
@@ -175,7 +189,8 @@ impl Node {
         };
         let (tls, stop) = (port.http_tls(), self.requests.clone());
         self.request_tasks.spawn(async move {
-            http::serve(pages, port.listener, tls, stop)
+            let incoming = Incoming::new(port.listener, connections_max);
+            http::serve(pages, incoming, tls, stop)
                 .await
                 .map_err(|source| NodeError::Listen {
                     port: "http",

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use axum::serve::Listener;
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+use crate::incoming::{Connection, Incoming};
 
 /// Longest time for a handshake: several round trips around the world.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -19,26 +20,26 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// few, so this only bounds what a stranger can make the node do.
 const HANDSHAKES_MAX: usize = 128;
 
-type Accepted = (TlsStream<TcpStream>, SocketAddr);
+type Accepted = (TlsStream<Connection>, SocketAddr);
 
 /// A listener whose connections have done their handshakes. Handshakes run side by side, so that one
 /// client that says nothing does not hold up the others.
 pub(super) struct TlsListener {
-    listener: TcpListener,
+    incoming: Incoming,
     acceptor: TlsAcceptor,
     handshakes: JoinSet<Option<Accepted>>,
 }
 
 impl TlsListener {
-    pub(super) fn new(listener: TcpListener, config: Arc<ServerConfig>) -> Self {
+    pub(super) fn new(incoming: Incoming, config: Arc<ServerConfig>) -> Self {
         Self {
-            listener,
+            incoming,
             acceptor: TlsAcceptor::from(config),
             handshakes: JoinSet::new(),
         }
     }
 
-    fn shake_hands(&mut self, stream: TcpStream, address: SocketAddr) {
+    fn shake_hands(&mut self, stream: Connection, address: SocketAddr) {
         let acceptor = self.acceptor.clone();
         self.handshakes.spawn(async move {
             let shaken = tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await;
@@ -55,7 +56,7 @@ impl TlsListener {
 }
 
 impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
+    type Io = TlsStream<Connection>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> Accepted {
@@ -66,7 +67,7 @@ impl Listener for TlsListener {
                         return accepted;
                     }
                 }
-                (stream, address) = Listener::accept(&mut self.listener),
+                (stream, address) = self.incoming.next(),
                     if self.handshakes.len() < HANDSHAKES_MAX =>
                 {
                     self.shake_hands(stream, address);
@@ -76,6 +77,6 @@ impl Listener for TlsListener {
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.incoming.local_addr()
     }
 }

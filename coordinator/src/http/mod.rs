@@ -20,12 +20,12 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
 use rustls::ServerConfig;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::listener::TlsListener;
 use crate::consensus::Health;
+use crate::incoming::Incoming;
 use crate::readiness::Readiness;
 
 /// What the pages show.
@@ -46,7 +46,7 @@ pub struct HttpContext {
 /// What the listener says when it ends by itself.
 pub async fn serve(
     context: HttpContext,
-    listener: TcpListener,
+    incoming: Incoming,
     tls: Option<Arc<ServerConfig>>,
     stop: CancellationToken,
 ) -> io::Result<()> {
@@ -54,13 +54,13 @@ pub async fn serve(
     let stopped = stop.cancelled_owned();
     match tls {
         None => {
-            axum::serve(listener, routes)
+            axum::serve(incoming, routes)
                 .with_graceful_shutdown(stopped)
                 .into_future()
                 .await
         }
         Some(tls) => {
-            let listener = TlsListener::new(listener, tls);
+            let listener = TlsListener::new(incoming, tls);
             axum::serve(listener, routes)
                 .with_graceful_shutdown(stopped)
                 .into_future()

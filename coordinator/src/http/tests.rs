@@ -1,5 +1,5 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::metrics;
@@ -25,7 +25,12 @@ impl Pages {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let served = tokio::spawn(serve(context, listener, None, stop.clone()));
+        let served = tokio::spawn(serve(
+            context,
+            Incoming::new(listener, 16),
+            None,
+            stop.clone(),
+        ));
         Self {
             address,
             health,

@@ -12,6 +12,7 @@ use super::server::Listening;
 use super::tls::Tls;
 use crate::config::{Config, Port};
 use crate::consensus::NodeAddresses;
+use crate::incoming::Incoming;
 
 /// All ports of a node.
 pub(super) struct Ports {
@@ -79,9 +80,9 @@ async fn bind(name: &'static str, port: &Port) -> Result<Bound, NodeError> {
 
 impl Bound {
     /// For a port that speaks gRPC.
-    pub(super) fn listening(self, stop: CancellationToken) -> Listening {
+    pub(super) fn listening(self, connections_max: usize, stop: CancellationToken) -> Listening {
         Listening {
-            listener: self.listener,
+            incoming: Incoming::new(self.listener, connections_max),
             tls: self.tls.map(|tls| tls.grpc_server()),
             stop,
         }

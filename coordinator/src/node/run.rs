@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_ownership::ids::ClusterId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Node, NodeError};
+use super::{Node, NodeError, files};
 use crate::config::{Config, ConfigError, LocalPorts};
 use crate::readiness::Readiness;
 use crate::telemetry;
@@ -96,6 +96,7 @@ fn log_to_stderr(config: &Config) -> Result<(), NodeError> {
 pub async fn serve(args: ServeArgs) -> Result<(), NodeError> {
     let config = Config::load(&args.config)?;
     log_to_stderr(&config)?;
+    files::raise_limit();
     // Before anything else, so that a signal during the start is not lost.
     let signals = Signals::listen()?;
     let node = Node::start(&config).await?;
@@ -134,6 +135,7 @@ pub async fn dev(args: DevArgs) -> Result<(), NodeError> {
     );
     config.log.level = args.log_level;
     log_to_stderr(&config)?;
+    files::raise_limit();
     let mut signals = Signals::listen()?;
     let node = Node::start(&config).await?;
     let started = tokio::select! {

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Server, ServerTlsConfig};
 use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::error::NodeError;
 use crate::consensus::PeerService;
 use crate::control::Control;
+use crate::incoming::Incoming;
 use crate::rpc::{self, RpcContext};
 
 /// How often an idle connection is pinged, and how long an answer may take: a client that lost its
@@ -20,6 +19,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// The same for peers, whose streams hold up a commit.
 const PEER_KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// Longest time for a TLS handshake: several round trips around the world.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 /// Bytes of one stream on their way. The usual 64 KiB would make a checkpoint of 1 MiB wait for sixteen
 /// round trips.
@@ -30,7 +32,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 
 /// A bound port and what it needs to be served.
 pub(super) struct Listening {
-    pub(super) listener: TcpListener,
+    pub(super) incoming: Incoming,
     pub(super) tls: Option<ServerTlsConfig>,
     pub(super) stop: CancellationToken,
 }
@@ -57,7 +59,7 @@ fn builder(tls: Option<ServerTlsConfig>, keep_alive: Duration) -> Result<Server,
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
     match tls {
-        Some(tls) => server.tls_config(tls).map_err(ended),
+        Some(tls) => server.tls_config(tls.timeout(HANDSHAKE_MAX)).map_err(ended),
         None => Ok(server),
     }
 }
@@ -70,7 +72,7 @@ pub(super) async fn client<H: Health>(
     let routes = rpc::routes(&services.context, services.control)
         .map_err(ended)?
         .add_service(services.health);
-    let incoming = TcpIncoming::from(port.listener).with_nodelay(Some(true));
+    let incoming = port.incoming.into_stream();
     builder(port.tls, KEEP_ALIVE)?
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, port.stop.cancelled_owned())
@@ -80,7 +82,7 @@ pub(super) async fn client<H: Health>(
 
 /// Serves peers until told to stop and every stream has ended.
 pub(super) async fn peer(port: Listening, service: PeerService) -> Result<(), NodeError> {
-    let incoming = TcpIncoming::from(port.listener).with_nodelay(Some(true));
+    let incoming = port.incoming.into_stream();
     builder(port.tls, PEER_KEEP_ALIVE)?
         .add_service(service)
         .serve_with_incoming_shutdown(incoming, port.stop.cancelled_owned())
