@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,8 +24,8 @@ use openraft::network::{
     Backoff, NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
 };
 use openraft::raft::{
-    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
-    TransferLeaderResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, SnapshotResponse, StreamAppendError, StreamAppendResult,
+    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::{
     ErrorSubject, ErrorVerb, Instant as _, OptionalSend, RPCTypes, RaftNetworkFactory, StorageError,
@@ -42,7 +43,7 @@ use super::links::{Links, PeerError, addressed, answer};
 use super::runtime::{self, Moment, blocking};
 use super::snapshot::{CHUNK_BYTES_MAX, SnapshotFile};
 use super::state_machine::{Shared, SnapshotPieces};
-use super::types::{Snapshot, TypeConfig, Vote};
+use super::types::{LogId, Snapshot, TypeConfig, Vote};
 use super::wire;
 
 impl From<CodecError> for PeerError {
@@ -66,6 +67,8 @@ pub(super) struct Peer {
     target: u64,
     address: String,
     lane: Lane,
+    /// Entries below this index the peer has acknowledged to this node, since it leads.
+    acknowledged: AtomicU64,
 }
 
 impl Network {
@@ -77,6 +80,7 @@ impl Network {
             target,
             address: node.raft.clone(),
             lane,
+            acknowledged: AtomicU64::new(0),
         }
     }
 }
@@ -107,6 +111,36 @@ impl Peer {
 
     fn request<T>(&self, message: T) -> tonic::Request<T> {
         addressed(self.identity, NodeId(self.target), message)
+    }
+
+    fn append_error(&self, error: PeerError) -> RPCError<TypeConfig> {
+        self.rpc_error(RPCTypes::AppendEntries, error)
+    }
+
+    fn acknowledges(&self, matching: Option<&LogId>) {
+        let below = matching.map_or(0, |matching| matching.index() + 1);
+        self.acknowledged.fetch_max(below, Ordering::Relaxed);
+    }
+
+    /// Refuses a peer that lacks an entry which it has acknowledged: it runs on an old copy of its data.
+    /// Raft relies on that entry being there, and openraft ends the leader that hears of it.
+    fn require_kept(&self, refused: &StreamAppendError<TypeConfig>) -> Result<(), PeerError> {
+        let StreamAppendError::Conflict(missing) = refused else {
+            return Ok(());
+        };
+        let (missing, below) = (missing.index(), self.acknowledged.load(Ordering::Relaxed));
+        if missing >= below {
+            return Ok(());
+        }
+        tracing::error!(
+            node = self.target,
+            missing,
+            acknowledged = below - 1,
+            "a node has lost entries that it had acknowledged: remove it from the cluster, and add it as a new one"
+        );
+        Err(PeerError::Unreachable(format!(
+            "it has lost entry {missing}, which it had acknowledged"
+        )))
     }
 
     fn rpc_error(&self, action: RPCTypes, error: PeerError) -> RPCError<TypeConfig> {
@@ -326,7 +360,7 @@ impl NetStreamAppend<TypeConfig> for Peer {
             let answers = input.then(move |request| async move {
                 peer.heartbeat(request, within)
                     .await
-                    .map_err(|error| peer.rpc_error(RPCTypes::AppendEntries, error))
+                    .map_err(|error| peer.append_error(error))
             });
             return Box::pin(async move { Ok(Box::pin(answers) as AppendAnswers<'s>) });
         }
@@ -334,18 +368,21 @@ impl NetStreamAppend<TypeConfig> for Peer {
             let answers = peer
                 .append_stream(input)
                 .await
-                .map_err(|error| peer.rpc_error(RPCTypes::AppendEntries, error))?;
+                .map_err(|error| peer.append_error(error))?;
             let answers = stream::unfold(Some(answers), |answers| async {
                 let mut answers = answers?;
                 match answers.next().await {
                     Ok(None) => None,
-                    Ok(Some(Ok(matching))) => Some((Ok(Ok(matching)), Some(answers))),
-                    // Nothing follows a refusal.
-                    Ok(Some(Err(refused))) => Some((Ok(Err(refused)), None)),
-                    Err(error) => {
-                        let error = answers.peer.rpc_error(RPCTypes::AppendEntries, error);
-                        Some((Err(error), None))
+                    Ok(Some(Ok(matching))) => {
+                        answers.peer.acknowledges(matching.as_ref());
+                        Some((Ok(Ok(matching)), Some(answers)))
                     }
+                    // Nothing follows a refusal.
+                    Ok(Some(Err(refused))) => match answers.peer.require_kept(&refused) {
+                        Ok(()) => Some((Ok(Err(refused)), None)),
+                        Err(error) => Some((Err(answers.peer.append_error(error)), None)),
+                    },
+                    Err(error) => Some((Err(answers.peer.append_error(error)), None)),
                 }
             });
             Ok(Box::pin(answers) as AppendAnswers<'s>)

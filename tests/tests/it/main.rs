@@ -5,6 +5,7 @@
 
 mod cut_off;
 mod kills;
+mod old_copy;
 mod one_name;
 mod replicated_store;
 mod restarts;
