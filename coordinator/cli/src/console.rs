@@ -8,6 +8,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
 use crate::error::CliError;
+use crate::text::printable;
 
 /// The two streams of a command. Nothing written here has colours.
 pub struct Console<'a> {
@@ -80,7 +81,7 @@ impl<'a> Console<'a> {
                 row.into_iter()
                     .zip(columns)
                     .map(|(cell, column)| match column {
-                        Column::Text(_) => Cell::new(cell),
+                        Column::Text(_) => Cell::new(printable(&cell)),
                         Column::Number(_) => Cell::new(cell).set_alignment(CellAlignment::Right),
                     }),
             );
@@ -92,7 +93,7 @@ impl<'a> Console<'a> {
     pub(crate) fn details(&mut self, rows: Vec<(&str, String)>) -> Result<(), CliError> {
         let mut table = self.plain_table();
         for (name, value) in rows {
-            table.add_row([name.to_owned(), value]);
+            table.add_row([name.to_owned(), printable(&value)]);
         }
         self.write_table(&mut table)
     }

@@ -53,6 +53,19 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
+/// A text of somebody else's, on one line and without what a terminal would obey.
+pub(crate) fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() {
+            printable.extend(letter.escape_default());
+        } else {
+            printable.push(letter);
+        }
+    }
+    printable
+}
+
 /// The tail of a protocol name in lower case, such as `serving` for `SHARD_PHASE_SERVING`.
 fn tail(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix)
@@ -111,6 +124,12 @@ mod tests {
     fn numbers_of_64_bits_survive_json() {
         let text = serde_json::to_string(&Wide(u64::MAX)).unwrap();
         assert_eq!(text, "\"18446744073709551615\"");
+    }
+
+    #[test]
+    fn a_label_cannot_command_the_terminal() {
+        assert_eq!(printable("zone=ä \"b\""), "zone=ä \"b\"");
+        assert_eq!(printable("a\u{1b}[2J\nb"), "a\\u{1b}[2J\\nb");
     }
 
     #[test]
