@@ -16,7 +16,7 @@ demo: build ## Count words on three coordinators and four workers while they are
 test: build ## Run all tests: units, properties, clusters of real processes, examples in the documentation
 	@.ci/cargo test
 
-test-stores: setup ## Test every store adapter against the real server, which is installed if it is missing
+test-stores: setup ## Test every store adapter against its server, which is installed if it is missing
 	@.ci/setup-stores
 	@# More at once than there are cores: most of the time a test waits, for a disk or for a server to start.
 	@.ci/cargo test --test stores -- --test-threads=6
