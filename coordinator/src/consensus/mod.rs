@@ -36,6 +36,7 @@
 //! * When a proposer is answered, or an observer told, the effect is readable here.
 //! * A node that cannot sync its log acknowledges nothing any more, and says so ([`Health`]).
 
+mod acknowledged;
 mod codec;
 mod connector;
 mod error;

@@ -10,8 +10,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,6 +35,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 
+use super::acknowledged::Acknowledged;
 use super::codec::{self, CodecError};
 use super::connector::Lane;
 use super::identity::{Identity, NodeAddresses, NodeId};
@@ -43,7 +43,7 @@ use super::links::{Links, PeerError, addressed, answer};
 use super::runtime::{self, Moment, blocking};
 use super::snapshot::{CHUNK_BYTES_MAX, SnapshotFile};
 use super::state_machine::{Shared, SnapshotPieces};
-use super::types::{LogId, Snapshot, TypeConfig, Vote};
+use super::types::{Snapshot, TypeConfig, Vote};
 use super::wire;
 
 impl From<CodecError> for PeerError {
@@ -57,6 +57,7 @@ pub(super) struct Network {
     pub(super) links: Arc<Links>,
     pub(super) shared: Arc<Shared>,
     pub(super) identity: Identity,
+    pub(super) acknowledged: Arc<Acknowledged>,
 }
 
 /// One peer, for one purpose.
@@ -67,8 +68,7 @@ pub(super) struct Peer {
     target: u64,
     address: String,
     lane: Lane,
-    /// Entries below this index the peer has acknowledged to this node, since it leads.
-    acknowledged: AtomicU64,
+    acknowledged: Arc<Acknowledged>,
 }
 
 impl Network {
@@ -80,7 +80,7 @@ impl Network {
             target,
             address: node.raft.clone(),
             lane,
-            acknowledged: AtomicU64::new(0),
+            acknowledged: Arc::clone(&self.acknowledged),
         }
     }
 }
@@ -117,30 +117,24 @@ impl Peer {
         self.rpc_error(RPCTypes::AppendEntries, error)
     }
 
-    fn acknowledges(&self, matching: Option<&LogId>) {
-        let below = matching.map_or(0, |matching| matching.index() + 1);
-        self.acknowledged.fetch_max(below, Ordering::Relaxed);
-    }
-
-    /// Refuses a peer that lacks an entry which it has acknowledged: it runs on an old copy of its data.
-    /// Raft relies on that entry being there, and openraft ends the leader that hears of it.
-    fn require_kept(&self, refused: &StreamAppendError<TypeConfig>) -> Result<(), PeerError> {
-        let StreamAppendError::Conflict(missing) = refused else {
-            return Ok(());
-        };
-        let (missing, below) = (missing.index(), self.acknowledged.load(Ordering::Relaxed));
-        if missing >= below {
-            return Ok(());
+    /// Keeps from openraft that the peer lacks what it has acknowledged: see
+    /// [`acknowledged`](super::acknowledged).
+    fn require_kept(
+        &self,
+        leader: Vote,
+        answer: StreamAppendResult<TypeConfig>,
+    ) -> Result<StreamAppendResult<TypeConfig>, PeerError> {
+        if let Err(StreamAppendError::Conflict(missing)) = &answer
+            && let Err(lost) = self.acknowledged.require_kept(self.target, leader, missing)
+        {
+            tracing::error!(
+                node = self.target,
+                %lost,
+                "a node has lost entries that it had acknowledged: remove it from the cluster, and add it as a new one"
+            );
+            return Err(PeerError::Unreachable(lost.to_string()));
         }
-        tracing::error!(
-            node = self.target,
-            missing,
-            acknowledged = below - 1,
-            "a node has lost entries that it had acknowledged: remove it from the cluster, and add it as a new one"
-        );
-        Err(PeerError::Unreachable(format!(
-            "it has lost entry {missing}, which it had acknowledged"
-        )))
+        Ok(answer)
     }
 
     fn rpc_error(&self, action: RPCTypes, error: PeerError) -> RPCError<TypeConfig> {
@@ -161,11 +155,11 @@ impl Peer {
         request: AppendEntriesRequest<TypeConfig>,
         within: Duration,
     ) -> Result<StreamAppendResult<TypeConfig>, PeerError> {
+        let leader = request.vote;
         let request = self.request(wire::append_to_proto(request));
         let mut client = self.client(Lane::Control)?;
-        Ok(wire::appended_from_proto(
-            answer(within, client.append(request)).await?,
-        )?)
+        let response = answer(within, client.append(request)).await?;
+        self.require_kept(leader, wire::appended_from_proto(response)?)
     }
 
     async fn append_stream(
@@ -174,6 +168,9 @@ impl Peer {
     ) -> Result<Answers<'_>, PeerError> {
         let waiting = Arc::new(Waiting::default());
         let sent = Arc::clone(&waiting);
+        // A stream belongs to one leadership.
+        let leader = Arc::new(OnceLock::new());
+        let leading = Arc::clone(&leader);
         // The transport polls the requests in a task of its own. They must end with the answers, or
         // they would take entries away from the stream that follows.
         let ended = CancellationToken::new();
@@ -181,6 +178,7 @@ impl Peer {
             .take_until(ended.clone().cancelled_owned())
             .map(move |request| {
                 sent.push();
+                let _first = leading.set(request.vote);
                 wire::append_to_proto(request)
             });
         let end = ended.drop_guard();
@@ -192,6 +190,7 @@ impl Peer {
             peer: self,
             inbound,
             waiting,
+            leader,
             silence_max,
             _end: end,
         })
@@ -310,6 +309,8 @@ struct Answers<'a> {
     peer: &'a Peer,
     inbound: tonic::Streaming<pb::AppendResponse>,
     waiting: Arc<Waiting>,
+    /// The leadership of the requests, once there was one.
+    leader: Arc<OnceLock<Vote>>,
     silence_max: Duration,
     _end: DropGuard,
 }
@@ -321,7 +322,15 @@ impl Answers<'_> {
             return Ok(None);
         };
         self.waiting.answered();
-        Ok(Some(wire::appended_from_proto(response)?))
+        let answer = wire::appended_from_proto(response)?;
+        let Some(&leader) = self.leader.get() else {
+            return Ok(Some(answer));
+        };
+        if let Ok(matching) = &answer {
+            let (peer, matching) = (self.peer, matching.as_ref());
+            peer.acknowledged.note(peer.target, leader, matching);
+        }
+        self.peer.require_kept(leader, answer).map(Some)
     }
 
     async fn next_response(&mut self) -> Result<Option<pb::AppendResponse>, PeerError> {
@@ -373,15 +382,9 @@ impl NetStreamAppend<TypeConfig> for Peer {
                 let mut answers = answers?;
                 match answers.next().await {
                     Ok(None) => None,
-                    Ok(Some(Ok(matching))) => {
-                        answers.peer.acknowledges(matching.as_ref());
-                        Some((Ok(Ok(matching)), Some(answers)))
-                    }
+                    Ok(Some(Ok(matching))) => Some((Ok(Ok(matching)), Some(answers))),
                     // Nothing follows a refusal.
-                    Ok(Some(Err(refused))) => match answers.peer.require_kept(&refused) {
-                        Ok(()) => Some((Ok(Err(refused)), None)),
-                        Err(error) => Some((Err(answers.peer.append_error(error)), None)),
-                    },
+                    Ok(Some(Err(refused))) => Some((Ok(Err(refused)), None)),
                     Err(error) => Some((Err(answers.peer.append_error(error)), None)),
                 }
             });

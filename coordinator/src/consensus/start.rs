@@ -150,6 +150,7 @@ impl Consensus {
             links: Arc::clone(&inner.links),
             shared: Arc::clone(&shared),
             identity,
+            acknowledged: Arc::default(),
         };
         let config = Arc::clone(&inner.config);
         let raft = match Raft::new(identity.node.0, config, network, log, state_machine).await {
