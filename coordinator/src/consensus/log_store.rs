@@ -50,17 +50,20 @@ pub(super) struct LogReader {
     vote: Arc<RwLock<Option<Vote>>>,
 }
 
-impl LogStore {
-    /// Opens the log.
+/// A log as it was found, before anything writes to it.
+pub(super) struct FoundLog {
+    reader: LogReader,
+    purged: Option<LogId>,
+    last: Option<LogId>,
+}
+
+impl FoundLog {
+    /// Reads the log.
     ///
     /// # Errors
     ///
     /// [`StorageError`] if what is stored cannot be read, or cannot be a log.
-    pub(super) fn open(
-        storage: Arc<dyn Storage>,
-        commit: GroupCommit,
-        size: Arc<LogSize>,
-    ) -> Result<Self, StorageError> {
+    pub(super) fn read(storage: Arc<dyn Storage>) -> Result<Self, StorageError> {
         let vote = meta::vote(storage.as_ref())?;
         let purged = meta::purged(storage.as_ref())?;
         let reader = LogReader {
@@ -71,11 +74,22 @@ impl LogStore {
         let last = reader.last_entry()?.or(purged);
         Ok(Self {
             reader,
-            commit,
-            size,
             purged,
             last,
         })
+    }
+}
+
+impl LogStore {
+    /// Goes on with a log.
+    pub(super) fn new(found: FoundLog, commit: GroupCommit, size: Arc<LogSize>) -> Self {
+        Self {
+            reader: found.reader,
+            commit,
+            size,
+            purged: found.purged,
+            last: found.last,
+        }
     }
 }
 

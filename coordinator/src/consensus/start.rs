@@ -13,7 +13,7 @@ use super::identity::Identity;
 use super::leadership;
 use super::links::Links;
 use super::log_size::{Compactor, LogSize};
-use super::log_store::LogStore;
+use super::log_store::{FoundLog, LogStore};
 use super::meta;
 use super::network::Network;
 use super::observer::Observer;
@@ -135,13 +135,15 @@ impl Consensus {
                 observer,
             )?);
             let state_machine = StateMachine::new(Arc::clone(&shared))?;
+            // All that can be refused comes before the first task, which would have to be joined.
+            let found = FoundLog::read(Arc::clone(&storage))?;
             let (commit, sync_task) =
-                GroupCommit::start(Arc::clone(&storage)).map_err(|source| StorageError::Io {
+                GroupCommit::start(storage).map_err(|source| StorageError::Io {
                     operation: "start its sync task",
                     source,
                 })?;
             let size = Arc::new(LogSize::new());
-            let log = LogStore::open(storage, commit, Arc::clone(&size))?;
+            let log = LogStore::new(found, commit, Arc::clone(&size));
             Ok((shared, state_machine, log, size, sync_task))
         };
         let (shared, state_machine, log, size, sync_task) =

@@ -24,7 +24,7 @@ use tenure_ownership::policy::Policy;
 use super::Outcome;
 use super::group_commit::{GroupCommit, SyncTask};
 use super::log_size::LogSize;
-use super::log_store::LogStore;
+use super::log_store::{FoundLog, LogStore};
 use super::observer::Observer;
 use super::snapshot::SnapshotFile;
 use super::state_machine::{Shared, StateMachine};
@@ -63,8 +63,9 @@ fn open_stores(storage: Arc<dyn Storage>) -> Stores {
     let shared = Shared::load(Arc::clone(&storage), CLUSTER, Arc::new(Blind)).unwrap();
     let shared = Arc::new(shared);
     let state_machine = StateMachine::new(Arc::clone(&shared)).unwrap();
-    let (commit, sync_task) = GroupCommit::start(Arc::clone(&storage)).unwrap();
-    let log = LogStore::open(storage, commit, Arc::new(LogSize::new())).unwrap();
+    let found = FoundLog::read(Arc::clone(&storage)).unwrap();
+    let (commit, sync_task) = GroupCommit::start(storage).unwrap();
+    let log = LogStore::new(found, commit, Arc::new(LogSize::new()));
     Stores {
         shared,
         log,
