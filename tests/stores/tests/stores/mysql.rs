@@ -316,10 +316,10 @@ async fn mariadb_that_does_not_sync_is_refused() -> Result<(), Failure> {
 #[tokio::test]
 async fn mariadb_whose_binary_log_is_not_synced_is_refused() -> Result<(), Failure> {
     let server = Mariadb::start_with_binary_log().await?;
-    let refused = server.open(SqlOptions::default()).await;
+    let refused = server.open_with(SqlOptions::default()).await;
     assert!(matches!(refused, Err(CheckpointError::Unsupported { .. })));
     server.operate("SET GLOBAL sync_binlog = 1").await;
-    server.open(SqlOptions::default()).await?;
+    server.open_with(SqlOptions::default()).await?;
     Ok(())
 }
 

@@ -413,14 +413,14 @@ pub(crate) async fn rows_and_offset_commit_together_or_not_at_all<D: Database>(
     for number in 2..6 {
         store.write(&token, write(number, "alone")).await?;
     }
-    writes_of_one_transaction_commit_together(place, &store, &token).await
+    writes_of_one_transaction_commit_together(database, &store, &token).await
 }
 
 /// A write that is repeated in its own transaction is still to be committed; one that an earlier
 /// transaction has committed does not keep the next one from it; and after a refusal nothing is.
-async fn writes_of_one_transaction_commit_together<P: Place>(
-    place: &P,
-    store: &SqlStore<P::Backend>,
+async fn writes_of_one_transaction_commit_together<D: Database>(
+    database: &D,
+    store: &SqlStore<D::Backend>,
     token: &FencingToken,
 ) -> Result<(), Failure> {
     store
@@ -429,12 +429,12 @@ async fn writes_of_one_transaction_commit_together<P: Place>(
                 let written = transaction.write(write(6, "6")).await?;
                 assert_eq!(written, SequenceAdmission::New);
             }
-            P::deliver(transaction, "b").await?;
+            D::deliver(transaction, "b").await?;
             Ok::<_, SinkError>(())
         })
         .await?;
     assert_eq!(data(store.read(&token.resource).await?).unwrap(), "6");
-    assert_eq!(place.delivered().await, ["a", "b"]);
+    assert_eq!(database.delivered().await, ["a", "b"]);
 
     store
         .transaction(token, async |transaction| {
@@ -442,12 +442,12 @@ async fn writes_of_one_transaction_commit_together<P: Place>(
             assert_eq!(again, SequenceAdmission::AlreadyWritten);
             let next = transaction.write(write(7, "7")).await?;
             assert_eq!(next, SequenceAdmission::New);
-            P::deliver(transaction, "c").await?;
+            D::deliver(transaction, "c").await?;
             Ok::<_, SinkError>(())
         })
         .await?;
     assert_eq!(data(store.read(&token.resource).await?).unwrap(), "7");
-    assert_eq!(place.delivered().await, ["a", "b", "c"]);
+    assert_eq!(database.delivered().await, ["a", "b", "c"]);
 
     let refused = store
         .transaction(token, async |transaction| {
@@ -457,13 +457,13 @@ async fn writes_of_one_transaction_commit_together<P: Place>(
                 let dead = transaction.write(after).await;
                 assert!(matches!(dead, Err(CheckpointError::Unavailable { .. })));
             }
-            P::deliver(transaction, "d").await?;
+            D::deliver(transaction, "d").await?;
             Ok::<_, SinkError>(())
         })
         .await;
     assert!(matches!(refused, Err(SinkError::Store(_))));
     assert_eq!(data(store.read(&token.resource).await?).unwrap(), "7");
-    assert_eq!(place.delivered().await, ["a", "b", "c"]);
+    assert_eq!(database.delivered().await, ["a", "b", "c"]);
     Ok(())
 }
 
