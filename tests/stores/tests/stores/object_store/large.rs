@@ -195,9 +195,7 @@ async fn a_losers_upload_is_garbage(place: &dyn Bucketed) -> Result<(), Failure>
             piece
         }
     });
-    let late = store
-        .write_large(&old, sequence(2), WriteId::new(2), value)
-        .await;
+    let late = Box::pin(store.write_large(&old, sequence(2), WriteId::new(2), value)).await;
     assert!(
         matches!(late, Err(CheckpointError::Fenced { .. })),
         "{late:?}"
