@@ -22,6 +22,7 @@ use openraft::{LogState, OptionalSend, RaftLogReader};
 use super::codec;
 use super::group_commit::GroupCommit;
 use super::log_size::LogSize;
+use super::log_tail::LogTail;
 use super::meta;
 use super::types::{Entry, LogId, TypeConfig, Vote};
 use crate::storage::{Batch, Storage, StorageError};
@@ -47,6 +48,7 @@ pub(super) struct LogStore {
 #[derive(Clone)]
 pub(super) struct LogReader {
     storage: Arc<dyn Storage>,
+    tail: Arc<LogTail>,
     vote: Arc<RwLock<Option<Vote>>>,
 }
 
@@ -68,6 +70,7 @@ impl FoundLog {
         let purged = meta::purged(storage.as_ref())?;
         let reader = LogReader {
             storage,
+            tail: Arc::default(),
             vote: Arc::new(RwLock::new(vote)),
         };
         reader.verify(purged.as_ref())?;
@@ -130,6 +133,9 @@ impl LogReader {
     }
 
     fn read(&self, from: u64, to: u64, bytes_max: usize) -> Result<Vec<Entry>, StorageError> {
+        if let Some(entries) = self.tail.read(from, to, bytes_max) {
+            return Ok(entries);
+        }
         let records = self.storage.log(from, to, bytes_max)?;
         let mut entries = Vec::with_capacity(records.len());
         for (index, record) in records {
@@ -265,28 +271,30 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
+        let entries: Vec<Entry> = entries.into_iter().collect();
         let mut batch = Batch::new();
-        let mut last = self.last;
-        for entry in entries {
-            last = Some(entry.log_id());
-            batch.put_log(entry.log_id.index(), codec::encode_entry(entry));
+        for entry in &entries {
+            batch.put_log(entry.index(), codec::encode_entry(entry.clone()));
         }
         // Written in place, not on a blocking thread: it goes to memory and the page cache.
         let bytes = batch.size_bytes() as u64;
         self.reader.storage.write(batch)?;
-        if let Some(last) = last {
+        if let Some(last) = entries.last() {
             self.size.append(last.index(), bytes);
+            self.last = Some(last.log_id());
         }
-        self.last = last;
+        self.reader.tail.append(entries);
         self.commit
             .complete(move |synced| callback.io_completed(synced))
             .await
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> io::Result<()> {
+        let from = last_log_id.map_or(0, |log_id| log_id.index() + 1);
         let mut batch = Batch::new();
-        batch.truncate_log(last_log_id.map_or(0, |log_id| log_id.index() + 1));
+        batch.truncate_log(from);
         self.reader.storage.write(batch)?;
+        self.reader.tail.truncate(from);
         // What is asked to stay may be more than there is.
         if self.last > last_log_id {
             self.last = last_log_id;
@@ -299,6 +307,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         meta::put_purged(&mut batch, &log_id);
         batch.purge_log(log_id.index() + 1);
         self.reader.storage.write(batch)?;
+        self.reader.tail.purge(log_id.index() + 1);
         self.size.purge(log_id.index());
         self.purged = Some(log_id);
         // A snapshot that was installed may lie beyond the whole log.

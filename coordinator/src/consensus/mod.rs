@@ -48,6 +48,7 @@ mod leading;
 mod links;
 mod log_size;
 mod log_store;
+mod log_tail;
 mod membership;
 mod meta;
 mod network;
