@@ -4,18 +4,19 @@
 //!   entries ─▶ ownership::apply ─▶ State (memory)        one entry at a time
 //!                     │ touched records
 //!                     ▼
-//!              one Batch: records + last applied + membership
-//!                     │ written
+//!                 Unwritten ─▶ Observer, then whoever waits for the index, then the proposers
+//!                     │ at times
 //!                     ▼
-//!              Observer, then whoever waits for the index, then the proposers
+//!              one Batch: records + last applied + membership
 //! ```
 //!
 //! # Invariants
 //!
 //! * Records, last applied entry and membership change in one batch: after a crash the state on
 //!   disk is that of exactly one log index.
-//! * The batch is not synced. Its entries are in the log, which is written before it and in the same
-//!   order, so what is lost with the power is applied again.
+//! * The batch may come later than what it changes is seen, and is not synced. Its entries are in the
+//!   log, which is written before it and in the same order, so what is lost with the power is applied
+//!   again.
 //! * A snapshot is installed under the next generation and becomes current in one synced batch:
 //!   after a crash there is the old state or the new one, whole.
 
@@ -24,20 +25,24 @@ mod current;
 mod install;
 mod pieces;
 mod shared;
+mod unwritten;
 
 use std::io;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use openraft::entry::RaftEntry as _;
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
 use tenure_ownership::Command;
 use tenure_ownership::ids::Revision;
+use tenure_ownership::record::RecordWrite;
 
 pub(super) use self::builder::SnapshotBuilder;
 pub(super) use self::pieces::SnapshotPieces;
 pub(super) use self::shared::Shared;
+use self::unwritten::Unwritten;
 use super::Outcome;
 use super::meta;
 use super::runtime::blocking;
@@ -45,9 +50,9 @@ use super::snapshot::{SnapshotContent, SnapshotFile};
 use super::types::{
     EncodedCommand, Entry, LogId, Reply, Snapshot, SnapshotMeta, StoredMembership, TypeConfig,
 };
-use crate::storage::{Batch, StorageError, Table};
+use crate::storage::StorageError;
 
-/// Entries applied before their batch is written, at most. Proposers wait for the whole batch.
+/// Entries applied before their effects are told, at most. Proposers wait for all of them.
 const APPLY_ENTRIES_MAX: usize = 512;
 
 /// Bytes of records after which a batch is written.
@@ -63,10 +68,12 @@ pub(super) struct StateMachine {
     membership: StoredMembership,
 }
 
-/// What was applied to memory and waits for its batch.
+/// What was applied to memory and was not told yet.
 #[derive(Default)]
 struct Pending {
-    batch: Batch,
+    writes: Vec<RecordWrite>,
+    bytes: usize,
+    membership: Option<StoredMembership>,
     last: Option<LogId>,
     applied: Vec<(u64, Option<Outcome>, Option<ApplyResponder<TypeConfig>>)>,
 }
@@ -89,11 +96,11 @@ impl StateMachine {
             EntryPayload::Blank => None,
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(log_id), membership);
-                meta::put_membership(&mut pending.batch, &self.membership);
+                pending.membership = Some(self.membership.clone());
                 None
             }
             EntryPayload::Normal(EncodedCommand(bytes)) => {
-                Some(self.apply_command(log_id.index(), &bytes, &mut pending.batch)?)
+                Some(self.apply_command(log_id.index(), &bytes, pending)?)
             }
         };
         pending.last = Some(log_id);
@@ -101,7 +108,12 @@ impl StateMachine {
         Ok(())
     }
 
-    fn apply_command(&self, index: u64, bytes: &[u8], batch: &mut Batch) -> io::Result<Outcome> {
+    fn apply_command(
+        &self,
+        index: u64,
+        bytes: &[u8],
+        pending: &mut Pending,
+    ) -> io::Result<Outcome> {
         // An entry that this release cannot read was proposed by a newer one. Passing it over would
         // let this node's state differ from the others'.
         let command = Command::decode(bytes).map_err(|error| {
@@ -111,28 +123,31 @@ impl StateMachine {
         let applied = self
             .shared
             .change(|state| tenure_ownership::apply(state, Revision(index), command));
-        let generation = self.shared.generation();
-        for write in applied.writes {
-            let key = generation.key(&write.key);
-            match write.value {
-                Some(value) => batch.put(Table::State, key, value),
-                None => batch.delete(Table::State, key),
-            }
+        for write in &applied.writes {
+            pending.bytes += write.key.len() + write.value.as_ref().map_or(0, Bytes::len);
         }
+        pending.writes.extend(applied.writes);
         Ok(applied.outcome)
     }
 
-    /// Writes a batch, then tells everybody.
-    async fn commit(&self, mut pending: Pending) -> io::Result<()> {
+    /// Lets everybody know of what was applied, and writes it if it is time to.
+    async fn commit(&self, pending: Pending) -> io::Result<()> {
         let Some(last) = pending.last else {
             return Ok(());
         };
-        meta::put_applied(&mut pending.batch, &last);
-        let (storage, batch) = (Arc::clone(&self.shared.storage), pending.batch);
-        if batch.size_bytes() <= INLINE_WRITE_BYTES_MAX {
-            storage.write(batch)?;
-        } else {
-            blocking(move || storage.write(batch)).await??;
+        let is_due = self.shared.unwritten(|unwritten| {
+            let generation = self.shared.generation();
+            for write in pending.writes {
+                unwritten.set(generation.key(&write.key), write.value);
+            }
+            if let Some(membership) = pending.membership {
+                unwritten.set_membership(membership);
+            }
+            unwritten.set_applied(last);
+            unwritten.is_due()
+        });
+        if is_due {
+            self.write().await?;
         }
         for (index, outcome, _) in &pending.applied {
             if let Some(outcome) = outcome {
@@ -147,6 +162,19 @@ impl StateMachine {
             }
         }
         metrics::gauge!(crate::metrics::APPLIED_REVISION).set(last.index() as f64);
+        Ok(())
+    }
+
+    /// Writes what waits. Readers find it there until it is in storage.
+    async fn write(&self) -> io::Result<()> {
+        let storage = Arc::clone(&self.shared.storage);
+        let batch = self.shared.unwritten(|unwritten| unwritten.batch());
+        if batch.size_bytes() <= INLINE_WRITE_BYTES_MAX {
+            storage.write(batch)?;
+        } else {
+            blocking(move || storage.write(batch)).await??;
+        }
+        self.shared.unwritten(Unwritten::clear);
         Ok(())
     }
 }
@@ -167,9 +195,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         while let Some(next) = entries.next().await {
             let (entry, responder) = next?;
             self.apply_entry(entry, responder, &mut pending)?;
-            if pending.applied.len() >= APPLY_ENTRIES_MAX
-                || pending.batch.size_bytes() >= APPLY_BYTES_MAX
-            {
+            if pending.applied.len() >= APPLY_ENTRIES_MAX || pending.bytes >= APPLY_BYTES_MAX {
                 self.commit(std::mem::take(&mut pending)).await?;
             }
         }
@@ -177,6 +203,11 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        // A failure comes again with the next write, which ends the node: until then a snapshot of what
+        // was written before is as true as one of now.
+        if let Err(error) = self.write().await {
+            tracing::error!(%error, "what was applied cannot be written before a snapshot");
+        }
         SnapshotBuilder::start(Arc::clone(&self.shared)).await
     }
 

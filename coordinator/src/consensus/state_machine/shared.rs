@@ -12,6 +12,7 @@ use super::super::observer::Observer;
 use super::super::snapshot::{SnapshotError, SnapshotFile, SnapshotReader};
 use super::super::types::{LogId, Snapshot};
 use super::current::{UNFINISHED, snapshot_of};
+use super::unwritten::Unwritten;
 use crate::storage::{Batch, Storage, StorageError, Table};
 
 /// What the applying task shares with readers.
@@ -20,6 +21,7 @@ pub(in super::super) struct Shared {
     pub(in super::super) cluster: ClusterId,
     state: RwLock<State>,
     pub(super) generation: AtomicU64,
+    unwritten: Mutex<Unwritten>,
     pub(super) applied: watch::Sender<Option<LogId>>,
     pub(super) snapshot: Mutex<Option<Snapshot>>,
     /// Held while the current snapshot is switched, on disk and in memory.
@@ -47,6 +49,7 @@ impl Shared {
             cluster,
             state: RwLock::new(state),
             generation: AtomicU64::new(generation.0),
+            unwritten: Mutex::default(),
             applied: watch::Sender::new(applied),
             snapshot: Mutex::new(snapshot),
             switching: Mutex::new(()),
@@ -88,7 +91,12 @@ impl Shared {
     pub(in super::super) fn record(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
         loop {
             let generation = self.generation();
-            let value = self.storage.get(Table::State, &generation.key(key))?;
+            let key = generation.key(key);
+            // In this order: what is not there any more is in storage.
+            let value = match self.unwritten(|unwritten| unwritten.get(&key)) {
+                Some(value) => value.map(Vec::from),
+                None => self.storage.get(Table::State, &key)?,
+            };
             // A snapshot installed meanwhile took the records of the old generation away.
             if generation == self.generation() {
                 return Ok(value);
@@ -117,6 +125,14 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Works on what waits to be written.
+    pub(super) fn unwritten<R>(&self, f: impl FnOnce(&mut Unwritten) -> R) -> R {
+        f(&mut self
+            .unwritten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Changes the state.

@@ -6,6 +6,7 @@ mod encoding;
 mod refusal;
 mod snapshots;
 mod suite;
+mod unwritten;
 
 use std::io::Read as _;
 use std::sync::Arc;

@@ -1,0 +1,103 @@
+//! Records that were applied and are gathered before they are written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::RaftSnapshotBuilder as _;
+use openraft::storage::RaftStateMachine as _;
+use tenure_ownership::State;
+use tenure_ownership::ids::Revision;
+use tenure_ownership::record::RecordWrite;
+
+use super::super::meta;
+use super::super::types::LogId;
+use super::{Stores, history, log_id, open_stores};
+use crate::storage::{MemoryStorage, Records, Storage};
+
+/// Longer than anything is gathered.
+const WRITTEN_AFTER: Duration = Duration::from_secs(1);
+
+/// Returns stores whose entries up to 3 are written and up to 6 applied.
+async fn gathering(storage: &Arc<dyn Storage>) -> Stores {
+    let mut stores = open_stores(Arc::clone(storage));
+    stores.apply_history(3).await;
+    assert_eq!(written(storage), Some(log_id(1, 3)));
+    stores.apply_history(6).await;
+    assert_eq!(stores.shared.last_applied(), Some(log_id(1, 6)));
+    assert_eq!(written(storage), Some(log_id(1, 3)));
+    stores
+}
+
+fn storage() -> Arc<dyn Storage> {
+    Arc::new(MemoryStorage::new())
+}
+
+fn written(storage: &Arc<dyn Storage>) -> Option<LogId> {
+    meta::applied(storage.as_ref() as &dyn Records).unwrap()
+}
+
+/// Returns what the entries up to `last` write.
+fn writes_up_to(last: u64) -> Vec<RecordWrite> {
+    let mut state = State::default();
+    let mut writes = Vec::new();
+    for index in 2..=last {
+        let openraft::EntryPayload::Normal(command) = history(index).payload else {
+            panic!("entry {index} carries a command");
+        };
+        let command = tenure_ownership::Command::decode(&command.0).unwrap();
+        writes.extend(tenure_ownership::apply(&mut state, Revision(index), command).writes);
+    }
+    writes
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_applied_record_is_read_before_it_is_written_and_after() {
+    let storage = storage();
+    let mut stores = gathering(&storage).await;
+    let assert_read = |stores: &Stores, last| {
+        let mut latest = std::collections::BTreeMap::new();
+        for write in writes_up_to(last) {
+            latest.insert(write.key, write.value);
+        }
+        for (key, value) in latest {
+            let value = value.map(|value| value.to_vec());
+            assert_eq!(stores.shared.record(&key).unwrap(), value);
+        }
+    };
+    assert_read(&stores, 6);
+    tokio::time::advance(WRITTEN_AFTER).await;
+    stores.apply_history(7).await;
+    assert_eq!(written(&storage), Some(log_id(1, 7)));
+    assert_read(&stores, 7);
+    stores.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_written_is_applied_again_by_the_next_process() {
+    let storage = storage();
+    let first = gathering(&storage).await;
+    let state = first.shared.state();
+    first.close().await;
+
+    let mut second = open_stores(Arc::clone(&storage));
+    assert_eq!(second.shared.last_applied(), Some(log_id(1, 3)));
+    second.apply_history(6).await;
+    assert_eq!(second.shared.state(), state);
+    second.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_of_everything_that_was_applied() {
+    let storage = storage();
+    let mut stores = gathering(&storage).await;
+    let snapshot = stores
+        .state_machine
+        .get_snapshot_builder()
+        .await
+        .build_snapshot()
+        .await
+        .unwrap();
+    assert_eq!(snapshot.meta.last_log_id, Some(log_id(1, 6)));
+    assert_eq!(written(&storage), Some(log_id(1, 6)));
+    stores.close().await;
+}
