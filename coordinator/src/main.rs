@@ -7,6 +7,11 @@ use clap::{Parser, Subcommand};
 use tenure_cli::OperatorCommand;
 use tenure_coordinator::node::{self, DevArgs, NodeError, ServeArgs};
 
+/// A command passes through many small buffers that one thread fills and another one empties, for which the
+/// system's allocator takes twice as long.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Decides which one worker may write to each shard, and makes storage refuse everybody else.
 #[derive(Debug, Parser)]
 #[command(name = "tenure", version)]
