@@ -100,6 +100,7 @@
 
 pub mod action;
 pub mod bounds;
+pub mod consensus;
 pub mod few;
 pub mod ids;
 pub mod leader;

@@ -4,6 +4,8 @@
 //! receiver has read by then and loses the rest. So messages are lost with their stream, overtake each other between
 //! streams, and are doubled by being said again on the next stream, as on a real connection.
 
+mod ends;
+
 use crate::few::Few;
 use crate::ids::Attempt;
 use crate::ids::Epoch;
