@@ -124,7 +124,8 @@ fn processes() -> Vec<Scope> {
         ticks: 2,
         starts: 1,
         streams: 2,
-        ..CUT
+        grants: 1,
+        ..NONE
     };
     let deleted = Budget {
         deletions: 1,
@@ -144,11 +145,7 @@ fn processes() -> Vec<Scope> {
             Start::Warm,
             Budget { ticks: 2, ..CUT },
         )),
-        three_workers(scope(
-            "three workers, one of which is cut off",
-            Start::Alone,
-            three,
-        )),
+        three_workers(scope("three workers", Start::Alone, three)),
         scope("a process is replaced", Start::Warm, REPLACEMENT),
         scope("a replaced process comes back", Start::Alone, twice),
         with_recovery(scope(
