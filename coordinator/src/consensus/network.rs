@@ -46,6 +46,11 @@ use super::state_machine::{Shared, SnapshotPieces};
 use super::types::{Snapshot, TypeConfig, Vote};
 use super::wire;
 
+/// Requests of a stream that wait for their answer, at most. While they do entries gather, and the next
+/// request takes them all: under load a follower syncs once for many, and each message costs as much
+/// as tens of entries.
+const REQUESTS_WAITING_MAX: usize = 1;
+
 impl From<CodecError> for PeerError {
     fn from(error: CodecError) -> Self {
         Self::Failed(error.to_string())
@@ -167,14 +172,19 @@ impl Peer {
         input: impl futures::Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
     ) -> Result<Answers<'_>, PeerError> {
         let waiting = Arc::new(Waiting::default());
-        let sent = Arc::clone(&waiting);
+        let (sent, room) = (Arc::clone(&waiting), Arc::clone(&waiting));
         // A stream belongs to one leadership.
         let leader = Arc::new(OnceLock::new());
         let leading = Arc::clone(&leader);
         // The transport polls the requests in a task of its own. They must end with the answers, or
         // they would take entries away from the stream that follows.
         let ended = CancellationToken::new();
-        let requests = input
+        let requests = stream::unfold((input, room), |(mut input, room)| async {
+            room.has_room().await;
+            let next = input.next().await?;
+            Some((next, (input, room)))
+        });
+        let requests = requests
             .take_until(ended.clone().cancelled_owned())
             .map(move |request| {
                 sent.push();
@@ -277,6 +287,7 @@ impl From<PeerError> for SendError {
 struct Waiting {
     since: Mutex<VecDeque<Moment>>,
     pushed: Notify,
+    popped: Notify,
 }
 
 impl Waiting {
@@ -293,6 +304,21 @@ impl Waiting {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .pop_front();
+        self.popped.notify_one();
+    }
+
+    /// Waits until one more request may be sent.
+    async fn has_room(&self) {
+        while self.count() >= REQUESTS_WAITING_MAX {
+            self.popped.notified().await;
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
     }
 
     fn oldest(&self) -> Option<Moment> {
