@@ -1,7 +1,7 @@
 //! Checks the model of the protocol, and prints what it saw.
 //!
-//! * `protocol-model check`: every scope of the short check.
-//! * `protocol-model deep`: the wider ones: minutes each, and some gigabytes of memory.
+//! * `protocol-model check`: every scope of the short check, or the one that is named.
+//! * `protocol-model deep`: likewise the wider ones: minutes, and some gigabytes of memory.
 //! * `protocol-model rules`: each rule taken away, and what is violated then.
 //! * `protocol-model trace RULE`: how, step by step.
 //!
@@ -17,14 +17,16 @@ use protocol_model::removals::Removal;
 use protocol_model::scopes;
 use protocol_model::scopes::Scope;
 
-const USAGE: &str = "usage: protocol-model check | deep | rules | trace RULE";
+const USAGE: &str = "usage: protocol-model check [SCOPE] | deep [SCOPE] | rules | trace RULE";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let good = match arguments.as_slice() {
-        ["check"] => check(&scopes::shallow()),
-        ["deep"] => check(&scopes::deep()),
+        ["check"] => check(scopes::shallow()),
+        ["deep"] => check(scopes::deep()),
+        ["check", scope] => check(named(scopes::shallow(), scope)),
+        ["deep", scope] => check(named(scopes::deep(), scope)),
         ["rules"] => rules(),
         ["trace", rule] => trace(rule),
         _ => {
@@ -40,14 +42,14 @@ fn main() -> ExitCode {
 }
 
 /// Checks scopes one after the other. Returns whether all promises held in all of them.
-fn check(scopes: &[Scope]) -> bool {
+fn check(scopes: Vec<Scope>) -> bool {
     let begun = Instant::now();
     println!(
         "{:<42} {:>10} {:>6} {:>8}  result",
         "scope", "states", "steps", "seconds"
     );
     let (mut states, mut bad) = (0, 0);
-    for scope in scopes {
+    for scope in &scopes {
         let outcome = scope.check();
         states += outcome.states;
         let verdict = verdict(scope, &outcome);
@@ -63,7 +65,13 @@ fn check(scopes: &[Scope]) -> bool {
         "{} scopes, {states} states, {seconds:.1} s, {bad} bad",
         scopes.len()
     );
-    bad == 0
+    bad == 0 && !scopes.is_empty()
+}
+
+/// Only the scopes of a name.
+fn named(mut scopes: Vec<Scope>, name: &str) -> Vec<Scope> {
+    scopes.retain(|scope| scope.name == name);
+    scopes
 }
 
 fn verdict(scope: &Scope, outcome: &Outcome) -> String {

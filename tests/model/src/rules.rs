@@ -83,7 +83,7 @@ pub struct Rules {
     pub only_a_new_process_replaces: bool,
     /// Epochs outlive the deletion of a group. `coordinator/ownership/src/apply/groups.rs`, `remove`.
     pub epochs_outlive_the_group: bool,
-    /// An owner raises the fence before it reads. `worker-sdk/src/stores.rs`, `claim`.
+    /// An owner raises the fence before it reads. `worker-sdk/src/stores.rs`, `seal`.
     pub seal_before_read: bool,
     /// The store refuses a seal below its fence. `worker-sdk/fence/src/admission.rs`, `admit_seal`.
     pub seal_refused_below_the_fence: bool,

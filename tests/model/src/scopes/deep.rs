@@ -7,12 +7,10 @@ use crate::scopes::ELECTION;
 use crate::scopes::HANDOFF;
 use crate::scopes::REPLACEMENT;
 use crate::scopes::Scope;
-use crate::scopes::TICKS;
 use crate::scopes::delayed;
 use crate::scopes::everything_to;
 use crate::scopes::longer;
 use crate::scopes::scope;
-use crate::scopes::three_workers;
 use crate::scopes::with_recovery;
 
 /// What is checked when there is time: minutes and gigabytes for some.
@@ -106,17 +104,6 @@ pub(super) fn scopes() -> Vec<Scope> {
             "a process is replaced, longer times",
             Start::Alone,
             long(elected(REPLACEMENT)),
-        )),
-        three_workers(scope(
-            "three workers, and another leader",
-            Start::Alone,
-            elected(Budget {
-                ticks: 3,
-                starts: 1,
-                streams: 2,
-                grants: 1,
-                ..TICKS
-            }),
         )),
         everything_to(8),
     ]
