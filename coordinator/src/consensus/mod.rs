@@ -40,6 +40,8 @@ mod acknowledged;
 mod codec;
 mod connector;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod group_commit;
 mod handle;
 mod identity;

@@ -27,6 +27,8 @@ mod cluster;
 mod context;
 mod convert;
 mod encoded;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod health;
 mod ownership;
 mod ownership_routes;

@@ -179,7 +179,7 @@ fn ups(
 }
 
 /// Translates a message; `None` for one of a later version, which this node cannot know.
-fn up(message: pb::AttachRequest) -> Result<Option<Up>, Invalid> {
+pub(super) fn up(message: pb::AttachRequest) -> Result<Option<Up>, Invalid> {
     let Some(message) = message.message else {
         return Ok(None);
     };

@@ -55,6 +55,8 @@ mod epoch;
 mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(all(fuzzing, feature = "object-store", feature = "etcd"))]
+pub mod fuzzing;
 #[cfg(feature = "kit")]
 pub mod kit;
 #[cfg(any(feature = "etcd", feature = "redis", feature = "rocksdb"))]

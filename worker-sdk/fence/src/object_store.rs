@@ -48,6 +48,8 @@ mod collect;
 #[cfg(test)]
 mod double;
 mod folder;
+#[cfg(all(fuzzing, feature = "etcd"))]
+pub(crate) mod fuzzing;
 mod gcs;
 mod http;
 mod large;
