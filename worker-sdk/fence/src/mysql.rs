@@ -37,9 +37,11 @@ use sqlx::{ConnectOptions, Connection, MySql, Row, SqlStr};
 
 use crate::error::CheckpointError;
 use crate::resource::Resource;
+use crate::sql::bound::{Bound, Value};
+use crate::sql::row::{FENCE_COLUMNS, FenceRow, KeptRow};
+use crate::sql::statements::{Parameters, Statement, Statements};
 use crate::sql::{
-    Change, Connected, FENCE_COLUMNS, FenceRow, KEPT_COLUMNS, KeptRow, SqlBackend, SqlOptions,
-    SqlStore, Verdict, fence_checksum, general_verdict, sealed, statement,
+    Connected, SqlBackend, SqlOptions, SqlStore, Verdict, general_verdict, sealed, statement,
 };
 use crate::store::CheckpointStore;
 use crate::token::FencingToken;
@@ -66,11 +68,9 @@ pub struct MysqlBackend {
     /// What the connections of the user's transactions are set up with besides.
     transaction_settings: SqlStr,
     prefix: String,
-    put: SqlStr,
-    confirm: SqlStr,
-    fence: SqlStr,
-    fences: SqlStr,
-    lock: SqlStr,
+    table: String,
+    lock: Statement,
+    statements: Statements,
     lacks: SqlStr,
 }
 
@@ -119,33 +119,20 @@ impl MysqlBackend {
              /*!50718 , SESSION wait_timeout = {idle} */",
             idle = options.transaction_idle_max.as_secs().max(1),
         );
-        let fenced = "resource = ? AND epoch = ? AND cluster = ? AND session = ? \
-                      AND fence_checksum = ?";
         Self {
             connect,
             settings: statement(settings),
             transaction_settings: statement(transaction_settings),
             prefix: prefix.to_owned(),
-            put: statement(format!(
-                "UPDATE {table} SET written_epoch = ?, written_cluster = ?, \
-                 written_session = ?, written_sequence = ?, write_id = ?, data = ?, \
-                 checksum = ? WHERE {fenced} AND (written_epoch IS NULL \
-                 OR written_epoch < ? OR written_sequence < ?)"
-            )),
-            confirm: statement(format!(
-                "UPDATE {table} SET confirmed = confirmed + 1 WHERE {fenced} \
-                 AND written_epoch = ? AND written_sequence = ? AND write_id = ?"
-            )),
-            fence: statement(format!(
-                "SELECT {FENCE_COLUMNS} FROM {table} WHERE resource = ?"
-            )),
-            fences: statement(format!(
-                "SELECT {FENCE_COLUMNS} FROM {table} WHERE resource > ? \
-                 ORDER BY resource LIMIT ?"
-            )),
-            lock: statement(format!(
-                "SELECT {FENCE_COLUMNS} FROM {table} WHERE resource = ? FOR UPDATE"
-            )),
+            lock: Statement::new(
+                &format!("SELECT {FENCE_COLUMNS} FROM {table} WHERE resource = $1 FOR UPDATE"),
+                Parameters::InOrder,
+            ),
+            statements: Statements::new(
+                &table,
+                Parameters::InOrder,
+                Some("confirmed = confirmed + 1"),
+            ),
             lacks: statement(format!(
                 "SELECT CAST(@@global.innodb_flush_log_at_trx_commit AS SIGNED), \
                  CAST(@@global.read_only AS SIGNED), \
@@ -153,6 +140,7 @@ impl MysqlBackend {
                  (SELECT CAST(engine AS CHAR) FROM information_schema.tables \
                  WHERE table_schema = DATABASE() AND table_name = '{table}')"
             )),
+            table,
         }
     }
 }
@@ -209,31 +197,21 @@ impl SqlBackend for MysqlBackend {
         // Assignments see those before them, so the epoch, which decides, comes last. A fence that is
         // there already counts up: the change makes this statement's commit wait until the one that
         // raised it is durable, which may be seen before it is.
-        let values = vec!["(?, ?, ?, ?, ?)"; tokens.len()].join(", ");
-        let raise = format!(
-            "INSERT INTO {}_fence ({FENCE_COLUMNS}) VALUES {values} ON DUPLICATE KEY UPDATE \
-             confirmed = confirmed + (epoch = VALUES(epoch)), \
+        let raise = Bound::insert_fences(
+            &self.table,
+            tokens,
+            "ON DUPLICATE KEY UPDATE confirmed = confirmed + (epoch = VALUES(epoch)), \
              cluster = IF(epoch < VALUES(epoch), VALUES(cluster), cluster), \
              session = IF(epoch < VALUES(epoch), VALUES(session), session), \
              fence_checksum = IF(epoch < VALUES(epoch), VALUES(fence_checksum), fence_checksum), \
              epoch = GREATEST(epoch, VALUES(epoch))",
-            self.prefix
         );
-        let mut query = sqlx::query(statement(raise)).persistent(tokens.len() == 1);
-        for token in tokens {
-            query = query
-                .bind(token.resource.to_string())
-                .bind(token.epoch.get().cast_signed())
-                .bind(token.owner.cluster.to_be_bytes().to_vec())
-                .bind(token.owner.session.cast_signed())
-                .bind(fence_checksum(token));
-        }
         // MySQL cannot return rows from here. They are read while they are still locked, so that a seal
         // is one step also for those who look at it from beside: nobody sees the fence up and then what
         // the seal returned not there yet.
         let resources: Vec<&Resource> = tokens.iter().map(|token| &token.resource).collect();
         let mut transaction = connection.begin().await?;
-        let rows = match query.execute(&mut *transaction).await {
+        let rows = match raise.query::<MySql>().execute(&mut *transaction).await {
             Ok(_) => self.kept(&mut transaction, &resources).await,
             Err(error) => Err(error),
         };
@@ -256,94 +234,9 @@ impl SqlBackend for MysqlBackend {
         connection: &mut MySqlConnection,
         resources: &[&Resource],
     ) -> Result<Vec<KeptRow>, sqlx::Error> {
-        let names = vec!["?"; resources.len()].join(", ");
-        let kept = format!(
-            "SELECT {KEPT_COLUMNS} FROM {}_fence WHERE resource IN ({names})",
-            self.prefix
-        );
-        let mut query = sqlx::query(statement(kept)).persistent(resources.len() == 1);
-        for resource in resources {
-            query = query.bind(resource.to_string());
-        }
-        let rows = query.fetch_all(connection).await?;
+        let kept = Bound::select_kept(&self.table, resources);
+        let rows = kept.query::<MySql>().fetch_all(connection).await?;
         rows.iter().map(KeptRow::take).collect()
-    }
-
-    async fn put(
-        &self,
-        connection: &mut MySqlConnection,
-        token: &FencingToken,
-        change: &Change,
-    ) -> Result<bool, sqlx::Error> {
-        let epoch = token.epoch.get().cast_signed();
-        let cluster = token.owner.cluster.to_be_bytes();
-        let session = token.owner.session.cast_signed();
-        let sequence = change.sequence.get().cast_signed();
-        let done = sqlx::query(self.put.clone())
-            .bind(epoch)
-            .bind(cluster.as_slice())
-            .bind(session)
-            .bind(sequence)
-            .bind(change.write_id.get().to_be_bytes().as_slice())
-            .bind(change.data.as_deref())
-            .bind(change.checksum(token))
-            .bind(token.resource.to_string())
-            .bind(epoch)
-            .bind(cluster.as_slice())
-            .bind(session)
-            .bind(fence_checksum(token))
-            .bind(epoch)
-            .bind(sequence)
-            .execute(connection)
-            .await?;
-        Ok(done.rows_affected() == 1)
-    }
-
-    async fn confirm(
-        &self,
-        connection: &mut MySqlConnection,
-        token: &FencingToken,
-        change: &Change,
-    ) -> Result<bool, sqlx::Error> {
-        let epoch = token.epoch.get().cast_signed();
-        let done = sqlx::query(self.confirm.clone())
-            .bind(token.resource.to_string())
-            .bind(epoch)
-            .bind(token.owner.cluster.to_be_bytes().as_slice())
-            .bind(token.owner.session.cast_signed())
-            .bind(fence_checksum(token))
-            .bind(epoch)
-            .bind(change.sequence.get().cast_signed())
-            .bind(change.write_id.get().to_be_bytes().as_slice())
-            .execute(connection)
-            .await?;
-        Ok(done.rows_affected() == 1)
-    }
-
-    async fn fence(
-        &self,
-        connection: &mut MySqlConnection,
-        resource: &Resource,
-    ) -> Result<Option<FenceRow>, sqlx::Error> {
-        let row = sqlx::query(self.fence.clone())
-            .bind(resource.to_string())
-            .fetch_optional(connection)
-            .await?;
-        row.as_ref().map(FenceRow::take).transpose()
-    }
-
-    async fn fences(
-        &self,
-        connection: &mut MySqlConnection,
-        after: Option<&Resource>,
-        limit: usize,
-    ) -> Result<Vec<FenceRow>, sqlx::Error> {
-        let rows = sqlx::query(self.fences.clone())
-            .bind(after.map(ToString::to_string).unwrap_or_default())
-            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-            .fetch_all(connection)
-            .await?;
-        rows.iter().map(FenceRow::take).collect()
     }
 
     async fn lock(
@@ -351,11 +244,8 @@ impl SqlBackend for MysqlBackend {
         connection: &mut MySqlConnection,
         token: &FencingToken,
     ) -> Result<Option<FenceRow>, sqlx::Error> {
-        let row = sqlx::query(self.lock.clone())
-            .bind(token.resource.to_string())
-            .fetch_optional(connection)
-            .await?;
-        row.as_ref().map(FenceRow::take).transpose()
+        let lock = self.lock.bind([Value::Text(token.resource.to_string())]);
+        Ok(self.select(connection, lock).await?.pop())
     }
 
     async fn lacks(&self, connection: &mut MySqlConnection) -> Result<Option<String>, sqlx::Error> {
@@ -384,6 +274,28 @@ impl SqlBackend for MysqlBackend {
             ))),
             None => Ok(Some("the table of the fences is not there".to_owned())),
         }
+    }
+
+    fn statements(&self) -> &Statements {
+        &self.statements
+    }
+
+    async fn execute(
+        &self,
+        connection: &mut MySqlConnection,
+        bound: Bound<'_>,
+    ) -> Result<u64, sqlx::Error> {
+        let done = bound.query::<MySql>().execute(connection).await?;
+        Ok(done.rows_affected())
+    }
+
+    async fn select(
+        &self,
+        connection: &mut MySqlConnection,
+        bound: Bound<'_>,
+    ) -> Result<Vec<FenceRow>, sqlx::Error> {
+        let rows = bound.query::<MySql>().fetch_all(connection).await?;
+        rows.iter().map(FenceRow::take).collect()
     }
 
     async fn run(

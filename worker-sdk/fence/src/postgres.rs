@@ -36,9 +36,11 @@ use sqlx::{ConnectOptions, Postgres, Row, SqlStr};
 
 use crate::error::CheckpointError;
 use crate::resource::Resource;
+use crate::sql::bound::{Bound, Value};
+use crate::sql::row::{FENCE_COLUMNS, FenceRow, KEPT_COLUMNS, KeptRow, fence_checksum};
+use crate::sql::statements::{Parameters, Statement, Statements};
 use crate::sql::{
-    Change, Connected, FENCE_COLUMNS, FenceRow, KEPT_COLUMNS, KeptRow, SqlBackend, SqlOptions,
-    SqlStore, Verdict, fence_checksum, general_verdict, sealed, statement,
+    Connected, SqlBackend, SqlOptions, SqlStore, Verdict, general_verdict, sealed, statement,
 };
 use crate::store::CheckpointStore;
 use crate::token::FencingToken;
@@ -64,11 +66,8 @@ pub struct PostgresBackend {
     schema: String,
     raise: SqlStr,
     kept: SqlStr,
-    put: SqlStr,
-    confirm: SqlStr,
-    fence: SqlStr,
-    fences: SqlStr,
-    lock: SqlStr,
+    lock: Statement,
+    statements: Statements,
 }
 
 impl SqlStore<PostgresBackend> {
@@ -125,31 +124,15 @@ impl PostgresBackend {
             kept: statement(format!(
                 "SELECT {KEPT_COLUMNS} FROM {table} WHERE resource = ANY($1::text[])"
             )),
-            put: statement(format!(
-                "UPDATE {table} SET written_epoch = $2, written_cluster = $3, \
-                 written_session = $4, written_sequence = $6, write_id = $7, data = $8, \
-                 checksum = $9 WHERE resource = $1 AND epoch = $2 AND cluster = $3 \
-                 AND session = $4 AND fence_checksum = $5 AND (written_epoch IS NULL \
-                 OR written_epoch < $2 OR written_sequence < $6)"
-            )),
-            // Changes nothing, but its commit waits until everything before it is where it has to be.
-            confirm: statement(format!(
-                "UPDATE {table} SET epoch = epoch WHERE resource = $1 AND epoch = $2 \
-                 AND cluster = $3 AND session = $4 AND fence_checksum = $5 \
-                 AND written_epoch = $2 AND written_sequence = $6 AND write_id = $7"
-            )),
-            fence: statement(format!(
-                "SELECT {FENCE_COLUMNS} FROM {table} WHERE resource = $1"
-            )),
-            fences: statement(format!(
-                "SELECT {FENCE_COLUMNS} FROM {table} WHERE resource > $1 \
-                 ORDER BY resource LIMIT $2"
-            )),
             // The guard of the user's tables reads the token back: see `guard`.
-            lock: statement(format!(
-                "SELECT {FENCE_COLUMNS}, set_config('tenure.token', $2, true) FROM {table} \
-                 WHERE resource = $1 FOR UPDATE"
-            )),
+            lock: Statement::new(
+                &format!(
+                    "SELECT {FENCE_COLUMNS}, set_config('tenure.token', $2, true) FROM {table} \
+                     WHERE resource = $1 FOR UPDATE"
+                ),
+                Parameters::Numbered,
+            ),
+            statements: Statements::new(&table, Parameters::Numbered, Some("epoch = epoch")),
         }
     }
 }
@@ -222,85 +205,14 @@ impl SqlBackend for PostgresBackend {
         rows.iter().map(KeptRow::take).collect()
     }
 
-    async fn put(
-        &self,
-        connection: &mut PgConnection,
-        token: &FencingToken,
-        change: &Change,
-    ) -> Result<bool, sqlx::Error> {
-        // The driver reads on until the server is ready again. It has to: the count of rows is sent
-        // before the statement commits, and an error of the commit comes after it.
-        let done = sqlx::query(self.put.clone())
-            .bind(token.resource.to_string())
-            .bind(token.epoch.get().cast_signed())
-            .bind(token.owner.cluster.to_be_bytes().as_slice())
-            .bind(token.owner.session.cast_signed())
-            .bind(fence_checksum(token))
-            .bind(change.sequence.get().cast_signed())
-            .bind(change.write_id.get().to_be_bytes().as_slice())
-            .bind(change.data.as_deref())
-            .bind(change.checksum(token))
-            .execute(connection)
-            .await?;
-        Ok(done.rows_affected() == 1)
-    }
-
-    async fn confirm(
-        &self,
-        connection: &mut PgConnection,
-        token: &FencingToken,
-        change: &Change,
-    ) -> Result<bool, sqlx::Error> {
-        let done = sqlx::query(self.confirm.clone())
-            .bind(token.resource.to_string())
-            .bind(token.epoch.get().cast_signed())
-            .bind(token.owner.cluster.to_be_bytes().as_slice())
-            .bind(token.owner.session.cast_signed())
-            .bind(fence_checksum(token))
-            .bind(change.sequence.get().cast_signed())
-            .bind(change.write_id.get().to_be_bytes().as_slice())
-            .execute(connection)
-            .await?;
-        Ok(done.rows_affected() == 1)
-    }
-
-    async fn fence(
-        &self,
-        connection: &mut PgConnection,
-        resource: &Resource,
-    ) -> Result<Option<FenceRow>, sqlx::Error> {
-        let row = sqlx::query(self.fence.clone())
-            .bind(resource.to_string())
-            .fetch_optional(connection)
-            .await?;
-        row.as_ref().map(FenceRow::take).transpose()
-    }
-
-    async fn fences(
-        &self,
-        connection: &mut PgConnection,
-        after: Option<&Resource>,
-        limit: usize,
-    ) -> Result<Vec<FenceRow>, sqlx::Error> {
-        let rows = sqlx::query(self.fences.clone())
-            .bind(after.map(ToString::to_string).unwrap_or_default())
-            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-            .fetch_all(connection)
-            .await?;
-        rows.iter().map(FenceRow::take).collect()
-    }
-
     async fn lock(
         &self,
         connection: &mut PgConnection,
         token: &FencingToken,
     ) -> Result<Option<FenceRow>, sqlx::Error> {
-        let row = sqlx::query(self.lock.clone())
-            .bind(token.resource.to_string())
-            .bind(token.to_string())
-            .fetch_optional(connection)
-            .await?;
-        row.as_ref().map(FenceRow::take).transpose()
+        let name = Value::Text(token.resource.to_string());
+        let lock = self.lock.bind([name, Value::Text(token.to_string())]);
+        Ok(self.select(connection, lock).await?.pop())
     }
 
     async fn lacks(&self, connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {
@@ -323,6 +235,30 @@ impl SqlBackend for PostgresBackend {
             ));
         }
         Ok(None)
+    }
+
+    fn statements(&self) -> &Statements {
+        &self.statements
+    }
+
+    async fn execute(
+        &self,
+        connection: &mut PgConnection,
+        bound: Bound<'_>,
+    ) -> Result<u64, sqlx::Error> {
+        // The driver reads on until the server is ready again. It has to: the count of rows is sent
+        // before the statement commits, and an error of the commit comes after it.
+        let done = bound.query::<Postgres>().execute(connection).await?;
+        Ok(done.rows_affected())
+    }
+
+    async fn select(
+        &self,
+        connection: &mut PgConnection,
+        bound: Bound<'_>,
+    ) -> Result<Vec<FenceRow>, sqlx::Error> {
+        let rows = bound.query::<Postgres>().fetch_all(connection).await?;
+        rows.iter().map(FenceRow::take).collect()
     }
 
     async fn run(

@@ -16,12 +16,14 @@
 //! hand is refused as corrupt instead of letting an old owner in.
 
 mod backend;
+pub(crate) mod bound;
 mod call;
 mod connections;
 mod name;
 mod options;
 mod prepare;
-mod row;
+pub(crate) mod row;
+pub(crate) mod statements;
 mod store;
 mod transaction;
 
@@ -38,7 +40,6 @@ pub use transaction::FencedTransaction;
 pub(crate) use backend::{Connected, Verdict, general_verdict, sealed};
 pub(crate) use options::LAYOUT_VERSION;
 pub(crate) use prepare::{PrepareError, known, prepared};
-pub(crate) use row::{Change, FENCE_COLUMNS, FenceRow, KEPT_COLUMNS, KeptRow, fence_checksum};
 
 /// Marks a statement as made of constants and a [`SqlName`].
 pub(crate) fn statement(text: String) -> SqlStr {

@@ -26,13 +26,15 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Row, SqlStr, Sqlite};
+use sqlx::{ConnectOptions, Row, Sqlite};
 
 use crate::error::CheckpointError;
 use crate::resource::Resource;
+use crate::sql::bound::Bound;
+use crate::sql::row::{FenceRow, KEPT_COLUMNS, KeptRow};
+use crate::sql::statements::{Parameters, Statements};
 use crate::sql::{
-    Change, Connected, FENCE_COLUMNS, FenceRow, KEPT_COLUMNS, KeptRow, SqlBackend, SqlOptions,
-    SqlStore, Verdict, fence_checksum, general_verdict, sealed, statement,
+    Connected, SqlBackend, SqlOptions, SqlStore, Verdict, general_verdict, sealed, statement,
 };
 use crate::store::CheckpointStore;
 use crate::token::FencingToken;
@@ -56,9 +58,8 @@ pub type SqliteStore = SqlStore<SqliteBackend>;
 pub struct SqliteBackend {
     connect: SqliteConnectOptions,
     prefix: String,
-    put: SqlStr,
-    fence: SqlStr,
-    fences: SqlStr,
+    table: String,
+    statements: Statements,
 }
 
 impl SqlStore<SqliteBackend> {
@@ -98,20 +99,8 @@ impl SqliteBackend {
         Self {
             connect,
             prefix: prefix.to_owned(),
-            put: statement(format!(
-                "UPDATE {table} SET written_epoch = ?2, written_cluster = ?3, \
-                 written_session = ?4, written_sequence = ?6, write_id = ?7, data = ?8, \
-                 checksum = ?9 WHERE resource = ?1 AND epoch = ?2 AND cluster = ?3 \
-                 AND session = ?4 AND fence_checksum = ?5 AND (written_epoch IS NULL \
-                 OR written_epoch < ?2 OR written_sequence < ?6)"
-            )),
-            fence: statement(format!(
-                "SELECT {FENCE_COLUMNS} FROM {table} WHERE resource = ?1"
-            )),
-            fences: statement(format!(
-                "SELECT {FENCE_COLUMNS} FROM {table} WHERE resource > ?1 \
-                 ORDER BY resource LIMIT ?2"
-            )),
+            statements: Statements::new(&table, Parameters::Numbered, None),
+            table,
         }
     }
 }
@@ -140,25 +129,15 @@ impl SqlBackend for SqliteBackend {
         connection: &mut SqliteConnection,
         tokens: &[&FencingToken],
     ) -> Result<Vec<KeptRow>, sqlx::Error> {
-        let values = vec!["(?, ?, ?, ?, ?)"; tokens.len()].join(", ");
-        let table = format!("{}_fence", self.prefix);
-        let raise = format!(
-            "INSERT INTO {table} ({FENCE_COLUMNS}) VALUES {values} \
-             ON CONFLICT (resource) DO UPDATE SET epoch = excluded.epoch, \
+        let table = &self.table;
+        let otherwise = format!(
+            "ON CONFLICT (resource) DO UPDATE SET epoch = excluded.epoch, \
              cluster = excluded.cluster, session = excluded.session, \
              fence_checksum = excluded.fence_checksum WHERE {table}.epoch < excluded.epoch \
              RETURNING {KEPT_COLUMNS}"
         );
-        let mut query = sqlx::query(statement(raise)).persistent(tokens.len() == 1);
-        for token in tokens {
-            query = query
-                .bind(token.resource.to_string())
-                .bind(token.epoch.get().cast_signed())
-                .bind(token.owner.cluster.to_be_bytes().to_vec())
-                .bind(token.owner.session.cast_signed())
-                .bind(fence_checksum(token));
-        }
-        let rows = query.fetch_all(connection).await?;
+        let raise = Bound::insert_fences(table, tokens, &otherwise);
+        let rows = raise.query::<Sqlite>().fetch_all(connection).await?;
         rows.iter().map(KeptRow::take).collect()
     }
 
@@ -167,64 +146,9 @@ impl SqlBackend for SqliteBackend {
         connection: &mut SqliteConnection,
         resources: &[&Resource],
     ) -> Result<Vec<KeptRow>, sqlx::Error> {
-        let names = vec!["?"; resources.len()].join(", ");
-        let kept = format!(
-            "SELECT {KEPT_COLUMNS} FROM {}_fence WHERE resource IN ({names})",
-            self.prefix
-        );
-        let mut query = sqlx::query(statement(kept)).persistent(resources.len() == 1);
-        for resource in resources {
-            query = query.bind(resource.to_string());
-        }
-        let rows = query.fetch_all(connection).await?;
+        let kept = Bound::select_kept(&self.table, resources);
+        let rows = kept.query::<Sqlite>().fetch_all(connection).await?;
         rows.iter().map(KeptRow::take).collect()
-    }
-
-    async fn put(
-        &self,
-        connection: &mut SqliteConnection,
-        token: &FencingToken,
-        change: &Change,
-    ) -> Result<bool, sqlx::Error> {
-        let done = sqlx::query(self.put.clone())
-            .bind(token.resource.to_string())
-            .bind(token.epoch.get().cast_signed())
-            .bind(token.owner.cluster.to_be_bytes().to_vec())
-            .bind(token.owner.session.cast_signed())
-            .bind(fence_checksum(token))
-            .bind(change.sequence.get().cast_signed())
-            .bind(change.write_id.get().to_be_bytes().to_vec())
-            .bind(change.data.as_deref().map(<[u8]>::to_vec))
-            .bind(change.checksum(token))
-            .execute(connection)
-            .await?;
-        Ok(done.rows_affected() == 1)
-    }
-
-    async fn fence(
-        &self,
-        connection: &mut SqliteConnection,
-        resource: &Resource,
-    ) -> Result<Option<FenceRow>, sqlx::Error> {
-        let row = sqlx::query(self.fence.clone())
-            .bind(resource.to_string())
-            .fetch_optional(connection)
-            .await?;
-        row.as_ref().map(FenceRow::take).transpose()
-    }
-
-    async fn fences(
-        &self,
-        connection: &mut SqliteConnection,
-        after: Option<&Resource>,
-        limit: usize,
-    ) -> Result<Vec<FenceRow>, sqlx::Error> {
-        let rows = sqlx::query(self.fences.clone())
-            .bind(after.map(ToString::to_string).unwrap_or_default())
-            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-            .fetch_all(connection)
-            .await?;
-        rows.iter().map(FenceRow::take).collect()
     }
 
     async fn lock(
@@ -260,6 +184,28 @@ impl SqlBackend for SqliteBackend {
             )));
         }
         Ok(None)
+    }
+
+    fn statements(&self) -> &Statements {
+        &self.statements
+    }
+
+    async fn execute(
+        &self,
+        connection: &mut SqliteConnection,
+        bound: Bound<'_>,
+    ) -> Result<u64, sqlx::Error> {
+        let done = bound.query::<Sqlite>().execute(connection).await?;
+        Ok(done.rows_affected())
+    }
+
+    async fn select(
+        &self,
+        connection: &mut SqliteConnection,
+        bound: Bound<'_>,
+    ) -> Result<Vec<FenceRow>, sqlx::Error> {
+        let rows = bound.query::<Sqlite>().fetch_all(connection).await?;
+        rows.iter().map(FenceRow::take).collect()
     }
 
     async fn run(

@@ -4,8 +4,10 @@ use std::future::Future;
 
 use sqlx::{Database, Pool};
 
+use super::bound::{Bound, Value, content, identity, presented};
 use super::options::SqlOptions;
 use super::row::{Change, FenceRow, KeptRow};
+use super::statements::Statements;
 use crate::resource::Resource;
 use crate::token::FencingToken;
 
@@ -94,7 +96,13 @@ pub trait SqlBackend: sealed::Sealed + Send + Sync + 'static {
         connection: &mut Connected<Self>,
         token: &FencingToken,
         change: &Change,
-    ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+    ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send {
+        let mut values = Vec::from(presented(token));
+        values.extend(identity(change));
+        values.extend(content(change, token));
+        let put = self.statements().put.bind(values);
+        async move { Ok(self.execute(connection, put).await? == 1) }
+    }
 
     /// Makes sure that a change which was seen is durable. Returns whether it is still the latest.
     ///
@@ -106,8 +114,16 @@ pub trait SqlBackend: sealed::Sealed + Send + Sync + 'static {
         token: &FencingToken,
         change: &Change,
     ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send {
-        let _ = (connection, token, change);
-        async { Ok(true) }
+        let mut values = Vec::from(presented(token));
+        values.extend(identity(change));
+        let confirm = self.statements().confirm.as_ref();
+        let confirm = confirm.map(|confirm| confirm.bind(values));
+        async move {
+            match confirm {
+                None => Ok(true),
+                Some(confirm) => Ok(self.execute(connection, confirm).await? == 1),
+            }
+        }
     }
 
     /// Returns the fence of a resource.
@@ -116,7 +132,11 @@ pub trait SqlBackend: sealed::Sealed + Send + Sync + 'static {
         &self,
         connection: &mut Connected<Self>,
         resource: &Resource,
-    ) -> impl Future<Output = Result<Option<FenceRow>, sqlx::Error>> + Send;
+    ) -> impl Future<Output = Result<Option<FenceRow>, sqlx::Error>> + Send {
+        let name = Value::Text(resource.to_string());
+        let fence = self.statements().fence.bind([name]);
+        async move { Ok(self.select(connection, fence).await?.pop()) }
+    }
 
     /// Returns the fences after a resource, in the order of their names.
     #[doc(hidden)]
@@ -125,7 +145,12 @@ pub trait SqlBackend: sealed::Sealed + Send + Sync + 'static {
         connection: &mut Connected<Self>,
         after: Option<&Resource>,
         limit: usize,
-    ) -> impl Future<Output = Result<Vec<FenceRow>, sqlx::Error>> + Send;
+    ) -> impl Future<Output = Result<Vec<FenceRow>, sqlx::Error>> + Send {
+        let after = Value::Text(after.map(ToString::to_string).unwrap_or_default());
+        let limit = Value::Number(i64::try_from(limit).unwrap_or(i64::MAX));
+        let fences = self.statements().fences.bind([after, limit]);
+        self.select(connection, fences)
+    }
 
     /// Locks the row of a token's resource until the transaction ends, and returns its fence.
     #[doc(hidden)]
@@ -141,6 +166,26 @@ pub trait SqlBackend: sealed::Sealed + Send + Sync + 'static {
         &self,
         connection: &mut Connected<Self>,
     ) -> impl Future<Output = Result<Option<String>, sqlx::Error>> + Send;
+
+    /// Returns the statements that every database has.
+    #[doc(hidden)]
+    fn statements(&self) -> &Statements;
+
+    /// Runs a statement that changes rows, and returns how many it matched.
+    #[doc(hidden)]
+    fn execute(
+        &self,
+        connection: &mut Connected<Self>,
+        bound: Bound<'_>,
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    /// Runs a statement that returns fences.
+    #[doc(hidden)]
+    fn select(
+        &self,
+        connection: &mut Connected<Self>,
+        bound: Bound<'_>,
+    ) -> impl Future<Output = Result<Vec<FenceRow>, sqlx::Error>> + Send;
 
     /// Runs a statement that is the same in every database and returns nothing.
     #[doc(hidden)]
