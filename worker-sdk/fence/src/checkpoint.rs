@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::epoch::Epoch;
+use crate::error::CheckpointError;
 use crate::owner::Owner;
 use crate::sequence::{Sequence, WriteId};
 use crate::token::FencingToken;
@@ -47,6 +48,21 @@ pub struct Write {
     pub write_id: WriteId,
     /// The content, which replaces what was there. May be empty.
     pub data: Bytes,
+}
+
+impl Write {
+    /// Refuses a write that is larger than a store takes.
+    #[allow(dead_code, reason = "a build may be without any store")]
+    pub(crate) fn check_size(&self, max_bytes: usize) -> Result<(), CheckpointError> {
+        let length_bytes = self.data.len();
+        if length_bytes > max_bytes {
+            return Err(CheckpointError::TooLarge {
+                length_bytes,
+                max_bytes,
+            });
+        }
+        Ok(())
+    }
 }
 
 /// One deletion, complete: a retry presents the very same one.

@@ -56,13 +56,13 @@ use crate::admission::{
     Fence, SealAdmission, SequenceAdmission, admit_seal, admit_sequence, admit_write,
 };
 use crate::checkpoint::{Checkpoint, Deletion, Write};
-use crate::error::{CheckpointError, StoreError};
+use crate::error::CheckpointError;
 use crate::resource::Resource;
 use crate::sequence::{Sequence, WriteId};
 use crate::store::CheckpointStore;
 use crate::token::FencingToken;
 
-use item::{Item, ItemError};
+use item::Item;
 use outcome::{Call, Update};
 
 /// The largest value, in bytes: DynamoDB's limit for an item, 400 KiB, less what stands beside the
@@ -368,13 +368,7 @@ impl CheckpointStore for DynamodbStore {
     }
 
     async fn write(&self, token: &FencingToken, write: Write) -> Result<(), CheckpointError> {
-        let (length_bytes, max_bytes) = (write.data.len(), self.max_value_bytes());
-        if length_bytes > max_bytes {
-            return Err(CheckpointError::TooLarge {
-                length_bytes,
-                max_bytes,
-            });
-        }
+        write.check_size(self.max_value_bytes())?;
         let presented = (write.sequence, write.write_id);
         let checkpoint = Checkpoint::of(token, write);
         let call = Call::default();
@@ -423,7 +417,7 @@ fn decoded(
     resource: &Resource,
     attributes: HashMap<String, AttributeValue>,
 ) -> Result<Option<Item>, CheckpointError> {
-    Item::decode(attributes).map_err(|error| corrupt(resource, error))
+    Item::decode(attributes).map_err(|error| CheckpointError::corrupt(resource, error))
 }
 
 fn checkpoint(
@@ -431,22 +425,11 @@ fn checkpoint(
     item: Option<Item>,
 ) -> Result<Option<Checkpoint>, CheckpointError> {
     item.map_or(Ok(None), |item| item.checkpoint)
-        .map_err(|error| corrupt(resource, error))
-}
-
-fn corrupt(resource: &Resource, error: ItemError) -> CheckpointError {
-    CheckpointError::Corrupt {
-        resource: resource.clone(),
-        source: error.into(),
-    }
+        .map_err(|error| CheckpointError::corrupt(resource, error))
 }
 
 fn contradiction() -> CheckpointError {
     CheckpointError::Unavailable {
         source: "the server refuses a condition that its item fulfils".into(),
     }
-}
-
-fn unsupported(why: impl Into<StoreError>) -> CheckpointError {
-    CheckpointError::Unsupported { source: why.into() }
 }

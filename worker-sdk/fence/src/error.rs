@@ -129,6 +129,38 @@ pub enum CheckpointError {
     },
 }
 
+/// The outcomes as adapters make them.
+#[allow(
+    dead_code,
+    reason = "each of the adapters makes some of them, and no adapter need be there"
+)]
+impl CheckpointError {
+    pub(crate) fn unavailable(source: impl Into<StoreError>) -> Self {
+        Self::Unavailable {
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn unknown(source: impl Into<StoreError>) -> Self {
+        Self::OutcomeUnknown {
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn unsupported(source: impl Into<StoreError>) -> Self {
+        Self::Unsupported {
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn corrupt(resource: &Resource, source: impl Into<StoreError>) -> Self {
+        Self::Corrupt {
+            resource: resource.clone(),
+            source: source.into(),
+        }
+    }
+}
+
 impl CheckpointError {
     /// Creates the outcome that tells the presenter of `token` about a refusal.
     #[must_use]

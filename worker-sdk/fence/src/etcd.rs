@@ -23,7 +23,7 @@ use futures::StreamExt;
 
 use crate::admission::{Fence, Refusal, SealAdmission, admit_seal};
 use crate::checkpoint::{Checkpoint, Deletion, Write};
-use crate::error::{CheckpointError, StoreError};
+use crate::error::CheckpointError;
 use crate::layout;
 use crate::record::Record;
 use crate::resource::Resource;
@@ -100,7 +100,7 @@ impl EtcdStore {
         options: EtcdStoreOptions,
     ) -> Result<Self, CheckpointError> {
         let endpoints: Vec<&str> = endpoints.iter().map(AsRef::as_ref).collect();
-        let client = Client::new(&endpoints, &options).map_err(unsupported)?;
+        let client = Client::new(&endpoints, &options).map_err(CheckpointError::unsupported)?;
         let store = Self {
             client,
             keys: Keys::new(&options.prefix),
@@ -130,8 +130,12 @@ impl EtcdStore {
             let page = known::found(page.await?.responses);
             let last = page.len() < count;
             for entry in page {
-                let resource = self.keys.resource(&entry.key).map_err(unavailable)?;
-                let fence = known::fence_of(&entry).map_err(|error| corrupt(&resource, error))?;
+                let resource = self
+                    .keys
+                    .resource(&entry.key)
+                    .map_err(CheckpointError::unavailable)?;
+                let fence = known::fence_of(&entry)
+                    .map_err(|error| CheckpointError::corrupt(&resource, error))?;
                 found.push((resource, fence.fence));
             }
             if last {
@@ -186,7 +190,7 @@ impl EtcdStore {
                     return Ok(());
                 }
                 let found = Known::read(answer.responses);
-                known = found.map_err(|error| corrupt(resource, error))?;
+                known = found.map_err(|error| CheckpointError::corrupt(resource, error))?;
                 fresh = true;
             }
             Err(client::beaten())
@@ -196,7 +200,7 @@ impl EtcdStore {
 
     async fn seal_one(&self, token: &FencingToken) -> Result<Option<Checkpoint>, CheckpointError> {
         let resource = &token.resource;
-        let read = |error| corrupt(resource, error);
+        let read = |error| CheckpointError::corrupt(resource, error);
         let call = self.client.begin();
         let work = async {
             // A guess: what is remembered may be old, and what is not may have been sealed.
@@ -234,7 +238,7 @@ impl EtcdStore {
     /// Reads fence and data as they are at one moment.
     async fn look(&self, resource: &Resource, call: &Call<'_>) -> Result<Known, CheckpointError> {
         let responses = call.read(self.keys.look(resource)).await?.responses;
-        Known::read(responses).map_err(|error| corrupt(resource, error))
+        Known::read(responses).map_err(|error| CheckpointError::corrupt(resource, error))
     }
 
     async fn read_one(&self, key: Bytes) -> Result<Option<proto::KeyValue>, CheckpointError> {
@@ -273,13 +277,7 @@ impl CheckpointStore for EtcdStore {
     }
 
     async fn write(&self, token: &FencingToken, write: Write) -> Result<(), CheckpointError> {
-        let max_bytes = self.options.max_value_bytes;
-        if write.data.len() > max_bytes {
-            return Err(CheckpointError::TooLarge {
-                length_bytes: write.data.len(),
-                max_bytes,
-            });
-        }
+        write.check_size(self.max_value_bytes())?;
         self.replace(token, |current| {
             Record::write(current, token, write.clone())
         })
@@ -290,7 +288,8 @@ impl CheckpointStore for EtcdStore {
         let Some(entry) = self.read_one(self.keys.data(resource)).await? else {
             return Ok(None);
         };
-        let record = Record::decode(entry.value).map_err(|error| corrupt(resource, error))?;
+        let record = Record::decode(entry.value)
+            .map_err(|error| CheckpointError::corrupt(resource, error))?;
         Ok(record.checkpoint)
     }
 
@@ -298,7 +297,8 @@ impl CheckpointStore for EtcdStore {
         let Some(entry) = self.read_one(self.keys.fence(resource)).await? else {
             return Ok(None);
         };
-        let fence = known::fence_of(&entry).map_err(|error| corrupt(resource, error))?;
+        let fence =
+            known::fence_of(&entry).map_err(|error| CheckpointError::corrupt(resource, error))?;
         Ok(Some(fence.fence))
     }
 
@@ -319,27 +319,5 @@ impl CheckpointStore for EtcdStore {
 
     fn max_value_bytes(&self) -> usize {
         self.options.max_value_bytes
-    }
-}
-
-fn unavailable(source: impl Into<StoreError>) -> CheckpointError {
-    CheckpointError::Unavailable {
-        source: source.into(),
-    }
-}
-
-fn unsupported(source: impl Into<StoreError>) -> CheckpointError {
-    CheckpointError::Unsupported {
-        source: source.into(),
-    }
-}
-
-fn corrupt(
-    resource: &Resource,
-    source: impl std::error::Error + Send + Sync + 'static,
-) -> CheckpointError {
-    CheckpointError::Corrupt {
-        resource: resource.clone(),
-        source: source.into(),
     }
 }

@@ -166,13 +166,7 @@ impl CheckpointStore for MemoryStore {
     }
 
     async fn write(&self, token: &FencingToken, write: Write) -> Result<(), CheckpointError> {
-        if write.data.len() > self.max_value_bytes {
-            let length_bytes = write.data.len();
-            return Err(CheckpointError::TooLarge {
-                length_bytes,
-                max_bytes: self.max_value_bytes,
-            });
-        }
+        write.check_size(self.max_value_bytes)?;
         let mut contents = self.contents();
         let written = contents.write(token, write);
         written

@@ -43,6 +43,7 @@
 
 mod backend;
 mod bucket;
+mod bucket_error;
 mod cache;
 mod collect;
 #[cfg(test)]
@@ -64,7 +65,8 @@ mod remote;
 mod store;
 mod values;
 
-pub use bucket::{Bucket, BucketError};
+pub use bucket::Bucket;
+pub use bucket_error::BucketError;
 pub use collect::Collected;
 pub use large::LargeCheckpoint;
 pub use options::ObjectStoreOptions;

@@ -16,7 +16,7 @@ use crate::admission::{
     Fence, SealAdmission, SequenceAdmission, admit_seal, admit_sequence, admit_write,
 };
 use crate::checkpoint::{Checkpoint, Deletion, Write};
-use crate::error::{CheckpointError, StoreError};
+use crate::error::CheckpointError;
 use crate::layout;
 use crate::record::Record;
 use crate::resource::Resource;
@@ -91,8 +91,8 @@ impl RedisStore {
     /// cannot keep a fence: it may evict keys, is a replica, is in cluster mode, is too old, does not
     /// sync what it writes, or was laid out by a newer version. `Unavailable` when it was not reached.
     pub async fn open(url: &str, options: RedisStoreOptions) -> Result<Self, CheckpointError> {
-        options.check().map_err(unsupported)?;
-        let connections = Connections::new(url, &options).map_err(unsupported)?;
+        options.check().map_err(CheckpointError::unsupported)?;
+        let connections = Connections::new(url, &options).map_err(CheckpointError::unsupported)?;
         let store = Self {
             connections,
             options,
@@ -128,7 +128,8 @@ impl RedisStore {
             let commands = commands.map(|(_, resource)| self.fence_command(resource));
             let values = self.read_values(commands.collect()).await?;
             for ((_, resource), value) in names.iter().zip(values) {
-                let fence = answer::fence(value).map_err(|error| corrupt(resource, error))?;
+                let fence = answer::fence(value)
+                    .map_err(|error| CheckpointError::corrupt(resource, error))?;
                 found.extend(fence.map(|fence| (resource.clone(), fence)));
             }
         }
@@ -152,15 +153,15 @@ impl RedisStore {
                 .arg("COUNT")
                 .arg(KEYS_IN_SCAN);
             let value = self.read_values(vec![scan]).await?.pop();
-            let value = value.ok_or_else(|| unavailable(Reason::Missing))?;
+            let value = value.ok_or_else(|| CheckpointError::unavailable(Reason::Missing))?;
             let (next, keys): (u64, Vec<Vec<u8>>) =
-                ::redis::from_redis_value(value).map_err(unavailable)?;
+                ::redis::from_redis_value(value).map_err(CheckpointError::unavailable)?;
             for key in keys {
                 let name = key
                     .strip_prefix(begin.as_bytes())
                     .and_then(|rest| rest.strip_suffix(b"}"));
                 let Some(name) = name else { continue };
-                let resource = layout::resource(name).map_err(unavailable)?;
+                let resource = layout::resource(name).map_err(CheckpointError::unavailable)?;
                 let name = resource.to_string();
                 if after.is_none_or(|after| name.as_str() > after) {
                     first.insert(name, resource);
@@ -243,7 +244,7 @@ impl RedisStore {
     async fn run_one(&self, token: &FencingToken, call: Cmd) -> Reply {
         let replies = self.run(std::slice::from_ref(token), vec![call]).await;
         replies.into_iter().next().unwrap_or_else(|| Reply {
-            answer: Err(unknown(Reason::Missing)),
+            answer: Err(CheckpointError::unknown(Reason::Missing)),
             is_doubtful: true,
         })
     }
@@ -270,7 +271,7 @@ impl RedisStore {
         let value = values
             .map_err(|failure| failure.into_read_outcome(resource))?
             .pop();
-        value.ok_or_else(|| unavailable(Reason::Missing))
+        value.ok_or_else(|| CheckpointError::unavailable(Reason::Missing))
     }
 }
 
@@ -291,7 +292,7 @@ impl Reply {
     ) -> Result<Answer, CheckpointError> {
         let admitted = self.answer.and_then(|(answer, short)| {
             admit(&answer)?;
-            short.map_or(Ok(answer), |short| Err(unknown(short)))
+            short.map_or(Ok(answer), |short| Err(CheckpointError::unknown(short)))
         });
         if self.is_doubtful {
             return admitted.map_err(CheckpointError::in_doubt);
@@ -304,7 +305,8 @@ fn read(
     resource: &Resource,
     answered: Answered,
 ) -> Result<(Answer, Option<Reason>), CheckpointError> {
-    let answer = Answer::read(answered.value).map_err(|error| corrupt(resource, error))?;
+    let answer =
+        Answer::read(answered.value).map_err(|error| CheckpointError::corrupt(resource, error))?;
     Ok((answer, answered.short))
 }
 
@@ -335,9 +337,13 @@ fn sealed(token: &FencingToken, reply: Reply) -> Result<Option<Checkpoint>, Chec
     let Some(data) = answer.data else {
         return Ok(None);
     };
-    let record = Record::decode(data).map_err(|error| corrupt(&token.resource, error))?;
+    let record =
+        Record::decode(data).map_err(|error| CheckpointError::corrupt(&token.resource, error))?;
     if record.fence.epoch > token.epoch {
-        return Err(corrupt(&token.resource, answer::AnswerError::AboveFence));
+        return Err(CheckpointError::corrupt(
+            &token.resource,
+            answer::AnswerError::AboveFence,
+        ));
     }
     Ok(record.checkpoint)
 }
@@ -348,7 +354,10 @@ fn agreed(token: &FencingToken, changed: bool, admitted: bool) -> Result<(), Che
     if changed == admitted {
         return Ok(());
     }
-    Err(corrupt(&token.resource, answer::AnswerError::Disagrees))
+    Err(CheckpointError::corrupt(
+        &token.resource,
+        answer::AnswerError::Disagrees,
+    ))
 }
 
 #[async_trait]
@@ -371,13 +380,7 @@ impl CheckpointStore for RedisStore {
     }
 
     async fn write(&self, token: &FencingToken, write: Write) -> Result<(), CheckpointError> {
-        let max_bytes = self.options.max_value_bytes;
-        if write.data.len() > max_bytes {
-            return Err(CheckpointError::TooLarge {
-                length_bytes: write.data.len(),
-                max_bytes,
-            });
-        }
+        write.check_size(self.max_value_bytes())?;
         let presented = (write.sequence, write.write_id);
         let record = Record {
             fence: Fence::from(token),
@@ -395,16 +398,17 @@ impl CheckpointStore for RedisStore {
         let mut command = ::redis::cmd("GET");
         command.arg(self.data_key(resource));
         let value = self.read_one(resource, command).await?;
-        let data = answer::data(value).map_err(|error| corrupt(resource, error))?;
+        let data =
+            answer::data(value).map_err(|error| CheckpointError::corrupt(resource, error))?;
         let record = data.map(Record::decode).transpose();
-        let record = record.map_err(|error| corrupt(resource, error))?;
+        let record = record.map_err(|error| CheckpointError::corrupt(resource, error))?;
         Ok(record.and_then(|record| record.checkpoint))
     }
 
     async fn fence(&self, resource: &Resource) -> Result<Option<Fence>, CheckpointError> {
         let command = self.fence_command(resource);
         let value = self.read_one(resource, command).await?;
-        answer::fence(value).map_err(|error| corrupt(resource, error))
+        answer::fence(value).map_err(|error| CheckpointError::corrupt(resource, error))
     }
 
     async fn delete(
@@ -428,34 +432,6 @@ impl CheckpointStore for RedisStore {
 
     fn max_value_bytes(&self) -> usize {
         self.options.max_value_bytes
-    }
-}
-
-fn unavailable(source: impl Into<StoreError>) -> CheckpointError {
-    CheckpointError::Unavailable {
-        source: source.into(),
-    }
-}
-
-fn unknown(source: impl Into<StoreError>) -> CheckpointError {
-    CheckpointError::OutcomeUnknown {
-        source: source.into(),
-    }
-}
-
-fn unsupported(source: impl Into<StoreError>) -> CheckpointError {
-    CheckpointError::Unsupported {
-        source: source.into(),
-    }
-}
-
-fn corrupt(
-    resource: &Resource,
-    source: impl std::error::Error + Send + Sync + 'static,
-) -> CheckpointError {
-    CheckpointError::Corrupt {
-        resource: resource.clone(),
-        source: source.into(),
     }
 }
 
@@ -498,9 +474,12 @@ mod tests {
             [
                 Ok(kept(8, 1, None)),
                 Ok(kept(7, 2, None)),
-                Err(corrupt(resource, answer::AnswerError::Expiring)),
-                Err(unavailable("OOM")),
-                Err(unsupported("it is a replica")),
+                Err(CheckpointError::corrupt(
+                    resource,
+                    answer::AnswerError::Expiring,
+                )),
+                Err(CheckpointError::unavailable("OOM")),
+                Err(CheckpointError::unsupported("it is a replica")),
             ]
         };
         for answer in wrong() {

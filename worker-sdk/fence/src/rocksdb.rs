@@ -117,7 +117,7 @@ impl RocksStore {
         let opening = tokio::task::spawn_blocking(move || Contents::open(&folder, &options));
         let contents = match opening.await {
             Ok(opened) => opened?,
-            Err(source) => return Err(unavailable(source)),
+            Err(source) => return Err(CheckpointError::unavailable(source)),
         };
         let store = Self {
             contents: Arc::new(RwLock::new(Some(contents))),
@@ -141,7 +141,7 @@ impl RocksStore {
     pub async fn close(&self) -> Result<(), CheckpointError> {
         let contents = self.contents.write().await.take();
         let closing = tokio::task::spawn_blocking(move || drop(contents));
-        closing.await.map_err(unavailable)
+        closing.await.map_err(CheckpointError::unavailable)
     }
 
     /// Returns resources and their fences in the order of their names: at most `limit`, of those
@@ -167,7 +167,7 @@ impl RocksStore {
     ) -> Result<T, CheckpointError> {
         self.on_disk(work)
             .await
-            .unwrap_or_else(|source| Err(unavailable(source)))
+            .unwrap_or_else(|source| Err(CheckpointError::unavailable(source)))
     }
 
     /// Does something that changes the database.
@@ -177,7 +177,7 @@ impl RocksStore {
     ) -> Result<T, CheckpointError> {
         self.on_disk(work)
             .await
-            .unwrap_or_else(|source| Err(unknown(source)))
+            .unwrap_or_else(|source| Err(CheckpointError::unknown(source)))
     }
 
     /// Runs `work` where it may wait for the disk; the error says that it was not waited for to its end.
@@ -195,7 +195,7 @@ impl RocksStore {
                 let _turn = turn;
                 match &*contents {
                     Some(contents) => work(contents),
-                    None => Err(unavailable("the store is closed")),
+                    None => Err(CheckpointError::unavailable("the store is closed")),
                 }
             });
             Ok::<_, StoreError>(running.await?)
@@ -203,7 +203,7 @@ impl RocksStore {
         match done.await {
             Ok(done) => done,
             Err(elapsed) if has_begun.into_inner() => Err(elapsed.into()),
-            Err(elapsed) => Ok(Err(unavailable(elapsed))),
+            Err(elapsed) => Ok(Err(CheckpointError::unavailable(elapsed))),
         }
     }
 }
@@ -236,13 +236,7 @@ impl CheckpointStore for RocksStore {
     }
 
     async fn write(&self, token: &FencingToken, write: Write) -> Result<(), CheckpointError> {
-        let max_bytes = self.max_value_bytes;
-        if write.data.len() > max_bytes {
-            return Err(CheckpointError::TooLarge {
-                length_bytes: write.data.len(),
-                max_bytes,
-            });
-        }
+        write.check_size(self.max_value_bytes())?;
         let token = token.clone();
         self.change_with(move |contents| contents.write(&token, write))
             .await
@@ -283,21 +277,9 @@ impl CheckpointStore for RocksStore {
 fn copy(error: &CheckpointError) -> CheckpointError {
     let reason = std::error::Error::source(error).map_or_else(String::new, ToString::to_string);
     if error.may_have_happened() {
-        return unknown(reason);
+        return CheckpointError::unknown(reason);
     }
-    unavailable(reason)
-}
-
-fn unavailable(source: impl Into<StoreError>) -> CheckpointError {
-    CheckpointError::Unavailable {
-        source: source.into(),
-    }
-}
-
-fn unknown(source: impl Into<StoreError>) -> CheckpointError {
-    CheckpointError::OutcomeUnknown {
-        source: source.into(),
-    }
+    CheckpointError::unavailable(reason)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::owner::Owner;
 
 use super::item::{self, Item};
 use super::outcome::{self, Update};
-use super::{DynamodbStore, names, unsupported};
+use super::{DynamodbStore, names};
 
 /// Requests that compete for one item, and how often: few enough for every start. A server that checks
 /// and writes in two steps is found so now and then, not always; what finds it is the conformance kit.
@@ -48,7 +48,9 @@ impl DynamodbStore {
         // A lower epoch, and the same of another owner.
         for refused in [fence(1, 2), fence(NEAR_MAX[0], 2)] {
             if self.try_raise(key, &refused).await? {
-                return Err(unsupported("the server ignores conditions"));
+                return Err(CheckpointError::unsupported(
+                    "the server ignores conditions",
+                ));
             }
         }
         self.require_fence(key, &below).await?;
@@ -57,11 +59,15 @@ impl DynamodbStore {
         // As in a write: at an epoch that rounding makes equal, and by another owner.
         for (epoch, owner) in [(NEAR_MAX[0], 1), (NEAR_MAX[1], 2)] {
             if self.try_write(key, &fence(epoch, owner)).await? {
-                return Err(unsupported("the server does not compare exactly"));
+                return Err(CheckpointError::unsupported(
+                    "the server does not compare exactly",
+                ));
             }
         }
         if !self.try_write(key, &above).await? {
-            return Err(unsupported("the server refuses a condition that holds"));
+            return Err(CheckpointError::unsupported(
+                "the server refuses a condition that holds",
+            ));
         }
         Ok(())
     }
@@ -75,7 +81,7 @@ impl DynamodbStore {
         if kept.as_ref() == Some(fence) {
             return Ok(());
         }
-        Err(unsupported(format!(
+        Err(CheckpointError::unsupported(format!(
             "the server does not keep conditions or large numbers exactly: it has {kept:?} instead of \
              {fence:?}"
         )))
@@ -94,7 +100,7 @@ impl DynamodbStore {
         if winners <= 1 {
             return Ok(());
         }
-        Err(unsupported(format!(
+        Err(CheckpointError::unsupported(format!(
             "of {RIVALS} requests with a condition that one can fulfil, {winners} were accepted"
         )))
     }

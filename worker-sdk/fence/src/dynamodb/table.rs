@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::types::{
 use crate::error::{CheckpointError, StoreError};
 
 use super::outcome::{self, Update};
-use super::{DynamodbStore, item, names, unsupported};
+use super::{DynamodbStore, item, names};
 
 /// The layout that is written, as [`item`] describes it. A change of it takes the next number.
 const LAYOUT: u64 = 1;
@@ -69,7 +69,8 @@ impl DynamodbStore {
     }
 
     async fn create(&self) -> Result<(), CheckpointError> {
-        let malformed = |error: aws_sdk_dynamodb::error::BuildError| unsupported(error);
+        let malformed =
+            |error: aws_sdk_dynamodb::error::BuildError| CheckpointError::unsupported(error);
         let key = KeySchemaElement::builder()
             .attribute_name(item::RESOURCE)
             .key_type(KeyType::Hash);
@@ -102,7 +103,7 @@ impl DynamodbStore {
 
     fn check_shape(&self, table: &TableDescription) -> Result<(), CheckpointError> {
         let name = &self.options.table;
-        let refuse = |why: &str| Err(unsupported(format!("table {name} {why}")));
+        let refuse = |why: &str| Err(CheckpointError::unsupported(format!("table {name} {why}")));
         let is_key = |key: &KeySchemaElement| {
             key.attribute_name == item::RESOURCE && key.key_type == KeyType::Hash
         };
@@ -151,7 +152,7 @@ impl DynamodbStore {
         let expiry = self.bounded(outcome::read(send)).await?;
         match expiry.and_then(|expiry| expiry.time_to_live_status) {
             Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling) => {
-                Err(unsupported(format!(
+                Err(CheckpointError::unsupported(format!(
                     "items of table {} expire, and a fence must not",
                     self.options.table
                 )))
@@ -187,6 +188,6 @@ impl DynamodbStore {
             }
             None => format!("table {table} does not say which layout it has").into(),
         };
-        Err(unsupported(why))
+        Err(CheckpointError::unsupported(why))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::error::StoreError;
+use crate::error::{CheckpointError, StoreError};
 
 use super::pause::Pause;
 
@@ -57,6 +57,11 @@ impl BackendError {
         match self {
             Self::Refused(source) | Self::NotDone(source) | Self::Unknown(source) => source,
         }
+    }
+
+    /// The outcome of something that changes nothing, whatever became of it.
+    pub(super) fn into_unavailable(self) -> CheckpointError {
+        CheckpointError::unavailable(self.into_source())
     }
 }
 

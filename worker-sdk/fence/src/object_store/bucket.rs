@@ -8,9 +8,8 @@ use ::object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use ::object_store::azure::MicrosoftAzureBuilder;
 use ::object_store::gcp::GoogleCloudStorageBuilder;
 
-use crate::error::StoreError;
-
 use super::backend::Backend;
+use super::bucket_error::BucketError;
 use super::folder::Folder;
 use super::gcs::Gcs;
 use super::http::Connector;
@@ -87,19 +86,5 @@ impl Bucket {
 impl fmt::Debug for Bucket {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.backend.fmt(formatter)
-    }
-}
-
-/// A bucket that cannot be addressed as it is described. Nothing was sent.
-#[derive(Debug, thiserror::Error)]
-#[error("the description of the bucket cannot be used")]
-pub struct BucketError {
-    #[source]
-    source: StoreError,
-}
-
-impl BucketError {
-    pub(super) fn new(source: StoreError) -> Self {
-        Self { source }
     }
 }

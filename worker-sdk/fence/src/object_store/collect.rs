@@ -69,7 +69,12 @@ impl ObjectStore {
         check: &dyn CheckSuperseded,
     ) -> Result<Collected, CheckpointError> {
         let mut collected = Collected::default();
-        for resource in self.inner.with_data().await.map_err(unavailable)? {
+        for resource in self
+            .inner
+            .with_data()
+            .await
+            .map_err(BackendError::into_unavailable)?
+        {
             collected += self.collect_garbage_of(&resource, check).await?;
         }
         Ok(collected)
@@ -125,7 +130,7 @@ impl Inner {
             let list = || backend.list(&folder, after.as_deref(), PAGE);
             let names = repeated(self.request_deadline(), list)
                 .await
-                .map_err(unavailable)?;
+                .map_err(BackendError::into_unavailable)?;
             let Some(last) = names.last().cloned() else {
                 return Ok(collected);
             };
@@ -183,7 +188,7 @@ impl Inner {
         let deletions = names.into_iter().map(|name| async move {
             let object = format!("{folder}/{name}");
             let deleted = repeated(self.request_deadline(), || backend.delete(&object)).await;
-            deleted.map_err(unavailable)
+            deleted.map_err(BackendError::into_unavailable)
         });
         let deletions: Vec<_> = deletions.collect();
         let deletions = stream::iter(deletions).buffer_unordered(PARALLEL);
@@ -220,12 +225,6 @@ impl Judge {
             return Verdict::Current;
         }
         Verdict::Garbage(upload)
-    }
-}
-
-fn unavailable(error: BackendError) -> CheckpointError {
-    CheckpointError::Unavailable {
-        source: error.into_source(),
     }
 }
 

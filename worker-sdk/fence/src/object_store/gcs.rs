@@ -13,7 +13,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 
 use super::backend::{Backend, BackendError, Object, Version};
-use super::bucket::BucketError;
+use super::bucket_error::BucketError;
 use super::http::{self, StatusError};
 use super::remote::no_retry;
 

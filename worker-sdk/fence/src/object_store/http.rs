@@ -13,7 +13,7 @@ use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::backend::BackendError;
-use super::bucket::BucketError;
+use super::bucket_error::BucketError;
 
 /// How long it may take to reach a server. Shorter than any deadline of a call, so that an address
 /// where nobody answers is told apart from a server that is slow.

@@ -75,14 +75,14 @@ impl Probe<'_> {
                     Ok(()) if matches!(error, BackendError::NotDone(_)) => unsupported(
                         "it refuses a put with If-None-Match, and takes the same without",
                     ),
-                    _ => unavailable(error),
+                    _ => error.into_unavailable(),
                 });
             }
         };
         let again = self.put(endpoint, name, None).await.put;
         refused(again, "it creates an object that exists (If-None-Match: *)")?;
         let replaced = self.put(endpoint, name, Some(&first)).await;
-        let second = replaced.put.map_err(unavailable)?;
+        let second = replaced.put.map_err(BackendError::into_unavailable)?;
         if second == first {
             return Err(unsupported("two contents of an object have one version"));
         }
@@ -151,7 +151,7 @@ impl Probe<'_> {
     async fn requires(&self, name: &str, bytes: &Bytes) -> Result<(), CheckpointError> {
         for endpoint in self.endpoints {
             let read = repeated(self.request_deadline, || endpoint.get(name)).await;
-            let found = read.map_err(unavailable)?;
+            let found = read.map_err(BackendError::into_unavailable)?;
             if found.is_none_or(|found| found.bytes != *bytes) {
                 return Err(unsupported(
                     "a put that succeeded is not what is read after it",
@@ -166,7 +166,7 @@ impl Probe<'_> {
             return Ok(None);
         };
         let read = repeated(self.request_deadline, || endpoint.get(name)).await;
-        let found = read.map_err(unavailable)?;
+        let found = read.map_err(BackendError::into_unavailable)?;
         Ok(found.map(|object| (object.bytes, object.version)))
     }
 
@@ -199,11 +199,5 @@ fn refused(put: Result<Version, BackendError>, lack: &str) -> Result<(), Checkpo
 fn unsupported(lack: &str) -> CheckpointError {
     CheckpointError::Unsupported {
         source: format!("the bucket does not keep conditions of puts: {lack}").into(),
-    }
-}
-
-fn unavailable(error: BackendError) -> CheckpointError {
-    CheckpointError::Unavailable {
-        source: error.into_source(),
     }
 }

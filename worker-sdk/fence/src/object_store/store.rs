@@ -138,7 +138,7 @@ impl Inner {
         }
         // Whatever went wrong, most likely it was there: then that says.
         let read = repeated(*request_deadline, || backend.get(&name)).await;
-        let found = read.map_err(unavailable)?;
+        let found = read.map_err(BackendError::into_unavailable)?;
         let found = found.ok_or_else(|| CheckpointError::Unavailable {
             source: "the layout cannot be created".into(),
         })?;
@@ -396,12 +396,6 @@ pub(super) fn upload_of(resource: &Resource, record: &Record) -> Option<Upload> 
 fn unsupported(lack: String) -> CheckpointError {
     CheckpointError::Unsupported {
         source: lack.into(),
-    }
-}
-
-fn unavailable(error: BackendError) -> CheckpointError {
-    CheckpointError::Unavailable {
-        source: error.into_source(),
     }
 }
 

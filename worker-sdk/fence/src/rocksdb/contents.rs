@@ -25,8 +25,8 @@ use crate::record::Record;
 use crate::resource::Resource;
 use crate::token::FencingToken;
 
+use super::RocksStoreOptions;
 use super::stripes::{Stripe, Stripes};
-use super::{RocksStoreOptions, unavailable, unknown};
 
 /// The layout described above.
 const LAYOUT: u32 = 1;
@@ -45,7 +45,8 @@ impl Contents {
         folder: &Path,
         options: &RocksStoreOptions,
     ) -> Result<Self, CheckpointError> {
-        let database = DB::open(&database_options(options), folder).map_err(unavailable)?;
+        let database =
+            DB::open(&database_options(options), folder).map_err(CheckpointError::unavailable)?;
         let contents = Self {
             database,
             stripes: Stripes::new(),
@@ -60,7 +61,7 @@ impl Contents {
         }
         let mut entries = self.database.iterator(IteratorMode::Start);
         if let Some(first) = entries.next() {
-            first.map_err(unavailable)?;
+            first.map_err(CheckpointError::unavailable)?;
             return Err(layout::refuse(LayoutError::Foreign));
         }
         let mut batch = WriteBatch::default();
@@ -76,7 +77,7 @@ impl Contents {
         batch.put(LAYOUT_KEY, layout::encode(LAYOUT));
         self.database
             .write_opt(batch, &synced())
-            .map_err(unavailable)
+            .map_err(CheckpointError::unavailable)
     }
 
     pub(super) fn seal(&self, token: &FencingToken) -> Result<Option<Checkpoint>, CheckpointError> {
@@ -133,7 +134,7 @@ impl Contents {
             stripe.forget(&token.resource);
             answers.push(match (refused, &failure) {
                 (Some(refused), _) => Err(refused),
-                (None, Some(failure)) => Err(unknown(failure.clone())),
+                (None, Some(failure)) => Err(CheckpointError::unknown(failure.clone())),
                 (None, None) => self.read_sealed(stripe, token),
             });
         }
@@ -189,7 +190,8 @@ impl Contents {
         let Some(last) = self.get(&last_key(resource))? else {
             return Ok(None);
         };
-        let last = Record::decode(last).map_err(|error| corrupt(resource, error))?;
+        let last =
+            Record::decode(last).map_err(|error| CheckpointError::corrupt(resource, error))?;
         Ok(last.checkpoint)
     }
 
@@ -197,7 +199,7 @@ impl Contents {
         self.get(&fence_key(resource))?
             .map(parts::decode_fence)
             .transpose()
-            .map_err(|error| corrupt(resource, error))
+            .map_err(|error| CheckpointError::corrupt(resource, error))
     }
 
     pub(super) fn list(
@@ -215,13 +217,13 @@ impl Contents {
             .iterator(IteratorMode::From(&start, Direction::Forward));
         let mut found = Vec::new();
         for entry in entries.take(limit) {
-            let (key, value) = entry.map_err(unavailable)?;
+            let (key, value) = entry.map_err(CheckpointError::unavailable)?;
             let Some(name) = key.strip_prefix(FENCE.as_bytes()) else {
                 break;
             };
-            let resource = layout::resource(name).map_err(unavailable)?;
+            let resource = layout::resource(name).map_err(CheckpointError::unavailable)?;
             let fence = parts::decode_fence(value.into_vec().into())
-                .map_err(|error| corrupt(&resource, error))?;
+                .map_err(|error| CheckpointError::corrupt(&resource, error))?;
             found.push((resource, fence));
         }
         Ok(found)
@@ -256,11 +258,14 @@ impl Contents {
     fn load(&self, resource: &Resource) -> Result<Option<Record>, CheckpointError> {
         let fence = self.fence(resource)?;
         let last = self.get(&last_key(resource))?;
-        parts::join(fence, last).map_err(|error| corrupt(resource, error))
+        parts::join(fence, last).map_err(|error| CheckpointError::corrupt(resource, error))
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, CheckpointError> {
-        let value = self.database.get(key).map_err(unavailable)?;
+        let value = self
+            .database
+            .get(key)
+            .map_err(CheckpointError::unavailable)?;
         Ok(value.map(Bytes::from))
     }
 
@@ -271,9 +276,9 @@ impl Contents {
             .map_err(|error| match error.kind() {
                 // Said before anything is written: no room in the memory, or shutting down.
                 ErrorKind::Busy | ErrorKind::ShutdownInProgress | ErrorKind::Incomplete => {
-                    unavailable(error)
+                    CheckpointError::unavailable(error)
                 }
-                _ => unknown(error),
+                _ => CheckpointError::unknown(error),
             })
     }
 }
@@ -314,16 +319,6 @@ fn fence_key(resource: &Resource) -> Vec<u8> {
 
 fn last_key(resource: &Resource) -> Vec<u8> {
     format!("{LAST}{resource}").into_bytes()
-}
-
-fn corrupt(
-    resource: &Resource,
-    source: impl std::error::Error + Send + Sync + 'static,
-) -> CheckpointError {
-    CheckpointError::Corrupt {
-        resource: resource.clone(),
-        source: source.into(),
-    }
 }
 
 fn synced() -> WriteOptions {

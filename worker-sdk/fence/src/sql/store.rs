@@ -12,7 +12,7 @@ use super::backend::{Connected, SqlBackend, Verdict};
 use super::call::{Call, CallError, Effect, Failure};
 use super::connections::Connections;
 use super::options::SqlOptions;
-use super::row::{Change, FenceRow, Kept, KeptRow, RowError, resource_of};
+use super::row::{Change, FenceRow, Kept, KeptRow, resource_of};
 use crate::admission::{
     Fence, SealAdmission, SequenceAdmission, admit_seal, admit_sequence, admit_write,
 };
@@ -122,7 +122,9 @@ impl<B: SqlBackend> SqlStore<B> {
                     .into(),
                 });
             };
-            let fence = row.fence().map_err(|error| corrupt(&resource, error))?;
+            let fence = row
+                .fence()
+                .map_err(|error| CheckpointError::corrupt(&resource, error))?;
             Ok((resource, fence))
         };
         rows.into_iter().map(named).collect()
@@ -273,7 +275,7 @@ impl<B: SqlBackend> CheckpointStore for SqlStore<B> {
     }
 
     async fn write(&self, token: &FencingToken, write: Write) -> Result<(), CheckpointError> {
-        check_size(&write, self.max_value_bytes)?;
+        write.check_size(self.max_value_bytes)?;
         self.change(token, write.into()).await
     }
 
@@ -387,18 +389,7 @@ pub(super) async fn kept<B: SqlBackend>(
     let rows = backend.kept(connection, &[resource]).await;
     let row = rows.map_err(Failure::of::<B>)?.pop();
     let kept = row.map(KeptRow::kept).transpose();
-    kept.map_err(|error| corrupt(resource, error).into())
-}
-
-pub(super) fn check_size(write: &Write, max_bytes: usize) -> Result<(), CheckpointError> {
-    let length_bytes = write.data.len();
-    if length_bytes > max_bytes {
-        return Err(CheckpointError::TooLarge {
-            length_bytes,
-            max_bytes,
-        });
-    }
-    Ok(())
+    kept.map_err(|error| CheckpointError::corrupt(resource, error).into())
 }
 
 /// The answer to one seal.
@@ -411,14 +402,16 @@ fn sealed(token: &FencingToken, row: Option<KeptRow>) -> Result<Option<Checkpoin
     let fence = row
         .fence
         .fence()
-        .map_err(|error| corrupt(resource, error))?;
+        .map_err(|error| CheckpointError::corrupt(resource, error))?;
     let refused = |refusal| CheckpointError::refused(token, refusal);
     match admit_seal(Some(&fence), token).map_err(refused)? {
         SealAdmission::Same => {}
         // Lower still: the row was removed and made anew in between.
         SealAdmission::Raise => return Err(unsettled()),
     }
-    let kept = row.kept().map_err(|error| corrupt(resource, error))?;
+    let kept = row
+        .kept()
+        .map_err(|error| CheckpointError::corrupt(resource, error))?;
     Ok(kept.into_checkpoint())
 }
 
@@ -427,14 +420,7 @@ pub(super) fn verified_fence(
     resource: &Resource,
 ) -> Result<Option<Fence>, CheckpointError> {
     let fence = row.map(FenceRow::fence).transpose();
-    fence.map_err(|error| corrupt(resource, error))
-}
-
-fn corrupt(resource: &Resource, error: RowError) -> CheckpointError {
-    CheckpointError::Corrupt {
-        resource: resource.clone(),
-        source: error.into(),
-    }
+    fence.map_err(|error| CheckpointError::corrupt(resource, error))
 }
 
 fn unsettled() -> Failure {

@@ -13,7 +13,7 @@ use tokio::time;
 use super::backend::{Connected, SqlBackend, Verdict};
 use super::call::{Call, Effect, Failure, entropy};
 use super::row::{Change, Kept};
-use super::store::{SqlStore, admit, check_size, kept, verified_fence};
+use super::store::{SqlStore, admit, kept, verified_fence};
 use crate::admission::{SequenceAdmission, admit_write};
 use crate::checkpoint::{Checkpoint, Write};
 use crate::error::{CheckpointError, StoreError};
@@ -283,7 +283,7 @@ impl<B: SqlBackend> FencedTransaction<B> {
         if matches!(self.written, Written::Refused) {
             return Err(refused());
         }
-        let size = check_size(&write, self.max_value_bytes);
+        let size = write.check_size(self.max_value_bytes);
         let change = Change::from(write);
         let written = match size {
             Ok(()) => self.admitted(&change).await,
