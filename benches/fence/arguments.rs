@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 
-use crate::BLOCK;
 use crate::counting::Count;
 use crate::stores::Store;
+use crate::subject::Subject;
+
+/// How long a block lasts when nothing was said.
+const BLOCK: Duration = Duration::from_millis(250);
 
 /// Rounds of a run that only shows that everything works.
 const QUICK_ROUNDS: usize = 2;
@@ -37,23 +40,6 @@ pub(crate) struct Arguments {
     /// Writes to memory and does nothing else, to be counted.
     #[arg(long, hide = true)]
     pub(crate) count: Option<Count>,
-}
-
-/// What can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Subject {
-    Memory,
-    Rocksdb,
-    Sqlite,
-    Postgres,
-    Mariadb,
-    Redis,
-    Etcd,
-    S3,
-    Folder,
-    Dynamodb,
-    /// The replicated store beside etcd and ZooKeeper.
-    Replicated,
 }
 
 impl Arguments {

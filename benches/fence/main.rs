@@ -16,11 +16,11 @@ mod fenced;
 mod peers;
 mod s3;
 mod stores;
+mod subject;
 mod tenure_cluster;
 mod zookeeper;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use benches::rounds::{self, Load};
 use benches::spread::Spread;
@@ -29,8 +29,9 @@ use clap::Parser;
 use cluster_tests::failure::Failure;
 use tokio::signal::unix::{SignalKind, signal};
 
-use arguments::{Arguments, Subject};
+use arguments::Arguments;
 use stores::Store;
+use subject::Subject;
 
 /// What every write writes, in bytes.
 const VALUE_BYTES: usize = 1024;
@@ -138,6 +139,3 @@ fn judged(target: Option<f64>, ratio: &Spread) -> (String, String) {
         }
     }
 }
-
-/// How long a block lasts when nothing was said.
-const BLOCK: Duration = Duration::from_millis(250);

@@ -23,8 +23,8 @@ use benches::rounds::Writes;
 use cluster_tests::failure::Failure;
 use tenure_fence::CheckpointStore;
 
-use crate::arguments::Subject;
 use crate::fenced::Fenced;
+use crate::subject::Subject;
 
 pub(crate) use memory::Plain as PlainMemory;
 

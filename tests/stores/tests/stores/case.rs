@@ -89,6 +89,20 @@ impl<P: Place> Case<P> {
         assert!(race.landed > each_way && race.fenced > each_way, "{race:?}");
     }
 
+    /// Requires of the empty store what [`fences_are_listed_in_the_order_of_their_names`] does.
+    pub(crate) async fn lists_fences_in_the_order_of_their_names(
+        self,
+        list: impl AsyncFn(
+            &P::Store,
+            Option<Resource>,
+            usize,
+        ) -> Result<Vec<(Resource, Fence)>, CheckpointError>,
+    ) -> Result<(), Failure> {
+        let store = &*self.store;
+        let list = async |after: Option<Resource>, limit| list(store, after, limit).await;
+        fences_are_listed_in_the_order_of_their_names(store, list).await
+    }
+
     /// Kills the place in the middle of 200 writers. The store stays open.
     pub(crate) async fn survives_a_kill(mut self) -> Result<(), Failure> {
         writers::survive_a_crash(self.store, &mut self.place).await?;

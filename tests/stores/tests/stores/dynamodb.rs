@@ -23,7 +23,7 @@ use tenure_fence::{
     Sequence, Write, WriteId,
 };
 
-use crate::case::{Case, Place, fences_are_listed_in_the_order_of_their_names, write};
+use crate::case::{Case, Place, write};
 use crate::lost_answers::{self, Remote};
 
 fn config(endpoint: &str) -> Config {
@@ -238,13 +238,13 @@ async fn a_server_that_is_not_there_has_done_nothing() -> Result<(), Failure> {
 
 #[tokio::test]
 async fn dynalite_lists_fences_in_the_order_of_their_names() -> Result<(), Failure> {
-    let Case {
-        store,
-        place: _running,
-        ..
-    } = case().await?;
-    let list = async |after: Option<Resource>, limit| store.list(after.as_ref(), limit).await;
-    fences_are_listed_in_the_order_of_their_names(&*store, list).await
+    let list = async |store: &DynamodbStore, after: Option<Resource>, limit| {
+        store.list(after.as_ref(), limit).await
+    };
+    case()
+        .await?
+        .lists_fences_in_the_order_of_their_names(list)
+        .await
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use tenure_fence::{
 };
 use tokio::sync::Barrier;
 
-use crate::case::{Case, fences_are_listed_in_the_order_of_their_names, write};
+use crate::case::{Case, write};
 use crate::lost_answers;
 use crate::sql::{self, Database, InDatabase, RemoteDatabase, SinkError};
 
@@ -126,13 +126,13 @@ async fn mariadb_survives_a_kill_in_the_middle_of_200_writers() -> Result<(), Fa
 
 #[tokio::test]
 async fn mariadb_lists_fences_in_the_order_of_their_names() -> Result<(), Failure> {
-    let Case {
-        store,
-        place: _running,
-        ..
-    } = case().await?;
-    let list = async |after: Option<Resource>, limit| store.list(after.as_ref(), limit).await;
-    fences_are_listed_in_the_order_of_their_names(&*store, list).await
+    let list = async |store: &MysqlStore, after: Option<Resource>, limit| {
+        store.list(after.as_ref(), limit).await
+    };
+    case()
+        .await?
+        .lists_fences_in_the_order_of_their_names(list)
+        .await
 }
 
 #[tokio::test]

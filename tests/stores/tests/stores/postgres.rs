@@ -17,7 +17,7 @@ use tenure_fence::{
     Resource, SqlOptions, SqlStore, postgres,
 };
 
-use crate::case::{Case, fences_are_listed_in_the_order_of_their_names, write};
+use crate::case::{Case, write};
 use crate::lost_answers;
 use crate::sql::{self, Database, InDatabase, RemoteDatabase, SinkError};
 
@@ -118,13 +118,13 @@ async fn postgresql_survives_a_kill_in_the_middle_of_200_writers() -> Result<(),
 
 #[tokio::test]
 async fn postgresql_lists_fences_in_the_order_of_their_names() -> Result<(), Failure> {
-    let Case {
-        store,
-        place: _running,
-        ..
-    } = case().await?;
-    let list = async |after: Option<Resource>, limit| store.list(after.as_ref(), limit).await;
-    fences_are_listed_in_the_order_of_their_names(&*store, list).await
+    let list = async |store: &PostgresStore, after: Option<Resource>, limit| {
+        store.list(after.as_ref(), limit).await
+    };
+    case()
+        .await?
+        .lists_fences_in_the_order_of_their_names(list)
+        .await
 }
 
 #[tokio::test]

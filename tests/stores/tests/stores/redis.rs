@@ -14,7 +14,7 @@ use tenure_fence::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::case::{Case, Place, fences_are_listed_in_the_order_of_their_names, token, write};
+use crate::case::{Case, Place, token, write};
 use crate::lost_answers::{self, Remote};
 
 #[async_trait]
@@ -82,13 +82,13 @@ async fn survives_a_kill_in_the_middle_of_200_writers() -> Result<(), Failure> {
 
 #[tokio::test]
 async fn lists_fences_in_the_order_of_their_names() -> Result<(), Failure> {
-    let Case {
-        store,
-        place: _running,
-        ..
-    } = case().await?;
-    let list = async |after: Option<Resource>, limit| store.list(after.as_ref(), limit).await;
-    fences_are_listed_in_the_order_of_their_names(&*store, list).await
+    let list = async |store: &RedisStore, after: Option<Resource>, limit| {
+        store.list(after.as_ref(), limit).await
+    };
+    case()
+        .await?
+        .lists_fences_in_the_order_of_their_names(list)
+        .await
 }
 
 #[tokio::test]

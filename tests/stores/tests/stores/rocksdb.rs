@@ -19,7 +19,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-use crate::case::{Case, Place, fences_are_listed_in_the_order_of_their_names, token, write};
+use crate::case::{Case, Place, token, write};
 
 /// Owners of the process that is killed.
 const OWNERS: u32 = 200;
@@ -146,13 +146,13 @@ async fn a_batch_of_seals_answers_each_and_lowers_none() -> Result<(), Failure> 
 
 #[tokio::test]
 async fn lists_fences_in_the_order_of_their_names() -> Result<(), Failure> {
-    let Case {
-        store,
-        place: _kept,
-        ..
-    } = case().await?;
-    let list = async |after: Option<Resource>, limit| store.list(after.as_ref(), limit).await;
-    fences_are_listed_in_the_order_of_their_names(&*store, list).await
+    let list = async |store: &RocksStore, after: Option<Resource>, limit| {
+        store.list(after.as_ref(), limit).await
+    };
+    case()
+        .await?
+        .lists_fences_in_the_order_of_their_names(list)
+        .await
 }
 
 /// Runs twice: as the test, and as the process which the test starts and kills.

@@ -19,7 +19,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
-use crate::case::{Case, fences_are_listed_in_the_order_of_their_names, write};
+use crate::case::{Case, write};
 use crate::sql::{self, Database, InDatabase, SinkError};
 
 /// A folder with one database.
@@ -105,13 +105,13 @@ async fn sqlite_keeps_the_contract() -> Result<(), Failure> {
 
 #[tokio::test]
 async fn sqlite_lists_fences_in_the_order_of_their_names() -> Result<(), Failure> {
-    let Case {
-        store,
-        place: _kept,
-        ..
-    } = case().await?;
-    let list = async |after: Option<Resource>, limit| store.list(after.as_ref(), limit).await;
-    fences_are_listed_in_the_order_of_their_names(&*store, list).await
+    let list = async |store: &SqliteStore, after: Option<Resource>, limit| {
+        store.list(after.as_ref(), limit).await
+    };
+    case()
+        .await?
+        .lists_fences_in_the_order_of_their_names(list)
+        .await
 }
 
 /// Scenario 4, the transaction first: nobody seals while it is in flight, and afterwards the seal sees
