@@ -42,10 +42,22 @@ pub fn overlaps(spans: &[Believed]) -> Vec<(Believed, Believed)> {
 }
 
 /// The handles whose belief is watched.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Watched {
     // Never held across an await.
     handles: Arc<Mutex<BTreeMap<(u32, u64), Handle>>>,
+    /// A longer span is reported in pieces.
+    span_max_ns: u64,
+}
+
+impl Default for Watched {
+    /// Every span is reported as one, when it ends.
+    fn default() -> Self {
+        Self {
+            handles: Arc::default(),
+            span_max_ns: u64::MAX,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -57,6 +69,15 @@ struct Handle {
 }
 
 impl Watched {
+    /// Watches nothing yet, and reports a span after `span_max` and goes on with the next: a process that
+    /// is killed takes the open one with it.
+    pub(super) fn in_pieces(span_max: Duration) -> Self {
+        Self {
+            span_max_ns: u64::try_from(span_max.as_nanos()).unwrap_or(u64::MAX),
+            ..Self::default()
+        }
+    }
+
     /// Begins to watch a handle, until it is lost.
     pub(super) fn add(&self, shard: &HeldShard) {
         let key = (shard.id().index, shard.epoch().get());
@@ -87,15 +108,17 @@ impl Watched {
             // `after` and ends no later than `before`: two that overlap really did.
             handle.span = match (current, handle.span.take()) {
                 (true, None) => Some((after, after)),
-                (true, Some((from, until))) => Some((from, until.max(before))),
-                (false, Some((from_ns, until_ns))) => {
+                (true, Some((from, until))) if until - from < self.span_max_ns => {
+                    Some((from, until.max(before)))
+                }
+                (_, Some((from_ns, until_ns))) => {
                     reports.send(&Report::Believed {
                         shard,
                         epoch,
                         from_ns,
                         until_ns,
                     });
-                    None
+                    current.then_some((after, after))
                 }
                 (false, None) => None,
             };

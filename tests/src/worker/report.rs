@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use super::call::{Answer, Asked};
+
 /// Something a worker process saw. Moments are nanoseconds of `CLOCK_BOOTTIME`, which is one clock for
 /// all processes of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +65,32 @@ pub enum Report {
         from_ns: u64,
         /// A moment at or after which belief went on.
         until_ns: u64,
+    },
+    /// A store is about to be called.
+    Called {
+        /// The number of the call, of those of the process.
+        call: u64,
+        /// The store.
+        store: String,
+        /// The shard.
+        shard: u32,
+        /// The token; `None` for a read, which needs none.
+        token: Option<String>,
+        /// The moment.
+        at_ns: u64,
+        /// What for.
+        #[serde(flatten)]
+        asked: Asked,
+    },
+    /// A store has answered.
+    Answered {
+        /// The number of the call.
+        call: u64,
+        /// The moment.
+        at_ns: u64,
+        /// What.
+        #[serde(flatten)]
+        answer: Answer,
     },
     /// The worker has stopped.
     Ended {
