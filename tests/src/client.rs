@@ -10,9 +10,10 @@ use tenure_proto::v1::checkpoint_service_client::CheckpointServiceClient;
 use tenure_proto::v1::cluster_service_client::ClusterServiceClient;
 use tenure_proto::v1::ownership_service_client::OwnershipServiceClient;
 use tenure_proto::v1::{
-    CheckTokenRequest, CheckTokenResponse, Checkpoint, CreateGroupRequest, FencingToken,
-    GetGroupRequest, GetShardRequest, Group, InitRequest, ListShardsRequest, Policy, ReadRequest,
-    SetWorkerModeRequest, Shard, ShardRef, StatusRequest, StatusResponse, WorkerMode,
+    AddNodeRequest, CheckTokenRequest, CheckTokenResponse, Checkpoint, CreateGroupRequest,
+    FencingToken, GetGroupRequest, GetShardRequest, Group, InitRequest, ListShardsRequest, Member,
+    Node, Policy, ReadRequest, RemoveNodeRequest, SetWorkerModeRequest, Shard, ShardRef,
+    StatusRequest, StatusResponse, WorkerMode,
 };
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
@@ -29,6 +30,9 @@ const LEADER_TIME: Duration = Duration::from_secs(30);
 
 /// How long one try of it may take: a listing of 100,000 shards on a busy machine does.
 const TRY_TIME: Duration = Duration::from_secs(10);
+
+/// How long one try of a change of members may take: a new node catches up first.
+const CHANGE_TRY_TIME: Duration = Duration::from_secs(20);
 
 /// Shards per page of a listing: the largest there is.
 const PAGE: u32 = 10_000;
@@ -99,6 +103,63 @@ impl Client {
             .init(request)
             .await?;
         Ok(())
+    }
+
+    /// Makes a node, which runs and is empty, a voting member. Asked again until it is one.
+    ///
+    /// # Errors
+    ///
+    /// When it is none in time; with what was answered last.
+    pub async fn add_member(&self, node: &Node, within: Duration) -> Result<(), Failure> {
+        wait::until("a new member", within, async || {
+            let (channel, known) = self.leader_and_member(node).await?;
+            if known.is_some_and(|member| member.voter) {
+                return Ok(());
+            }
+            let mut request = Request::new(AddNodeRequest {
+                node: Some(node.clone()),
+            });
+            request.set_timeout(CHANGE_TRY_TIME);
+            let mut service = ClusterServiceClient::new(channel);
+            let answer = tokio::time::timeout(CHANGE_TRY_TIME, service.add_node(request)).await;
+            let answer = answer.map_err(|_| "no answer in time")?;
+            answer.map(drop).map_err(|status| status.to_string())
+        })
+        .await
+    }
+
+    /// Takes a node out of the cluster. Asked again until it is no member.
+    ///
+    /// # Errors
+    ///
+    /// When it still is one when the time is over; with what was answered last.
+    pub async fn remove_member(&self, node: &Node, within: Duration) -> Result<(), Failure> {
+        wait::until("a member less", within, async || {
+            let (channel, known) = self.leader_and_member(node).await?;
+            let Some(id) = known.and_then(|member| member.node).map(|node| node.id) else {
+                return Ok(());
+            };
+            let mut request = Request::new(RemoveNodeRequest { id });
+            request.set_timeout(CHANGE_TRY_TIME);
+            let mut service = ClusterServiceClient::new(channel);
+            let answer = tokio::time::timeout(CHANGE_TRY_TIME, service.remove_node(request)).await;
+            let answer = answer.map_err(|_| "no answer in time")?;
+            answer.map(drop).map_err(|status| status.to_string())
+        })
+        .await
+    }
+
+    /// Returns the connection to the leader, and what it says of the member at a node's address.
+    async fn leader_and_member(&self, node: &Node) -> Result<(Channel, Option<Member>), String> {
+        let leader = self.leader().await.ok_or("nobody leads")?;
+        let channel = self.channel(&leader).map_err(|status| status.to_string())?;
+        let status = self.status(&leader).await;
+        let members = status.map_err(|status| status.to_string())?.members;
+        let is_it = |member: &Member| {
+            let known = member.node.as_ref();
+            known.is_some_and(|known| known.peer_address == node.peer_address)
+        };
+        Ok((channel, members.into_iter().find(is_it)))
     }
 
     /// Creates a group with a policy of which the named fields are set.
@@ -210,6 +271,29 @@ impl Client {
             Ok(answer.into_inner().checkpoint)
         })
         .await
+    }
+
+    /// Returns the checkpoint of a shard as one node has it after a quorum read.
+    ///
+    /// # Errors
+    ///
+    /// What the node, or the way to it, answered: only the leader makes quorum reads.
+    pub async fn checkpoint_at(
+        &self,
+        address: &str,
+        group: &str,
+        index: u32,
+    ) -> Result<Option<Checkpoint>, Status> {
+        let channel = self.channel(address)?;
+        within(async {
+            quorum_read(channel.clone(), group, index).await?;
+            let shard = Some(shard_of(group, index));
+            CheckpointServiceClient::new(channel)
+                .read(ReadRequest { shard })
+                .await
+        })
+        .await
+        .map(|answer| answer.checkpoint)
     }
 
     /// Asks one node whether a token is current.

@@ -15,6 +15,7 @@
 //! 3. No two stories share a port, a folder or a cluster.
 
 pub mod binaries;
+pub mod chaos;
 pub mod client;
 pub mod cluster;
 pub mod demo;

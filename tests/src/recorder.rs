@@ -1,5 +1,6 @@
 //! Watches a group on every node at once and keeps what was seen.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// is well stays silent.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
+/// Who is told of every message, and of which node it came.
+type Listener = Box<dyn Fn(&str, &WatchResponse) + Send + Sync>;
+
 /// Watches a group on every node and keeps the history of it.
 #[derive(Debug)]
 pub struct Recorder {
@@ -29,21 +33,42 @@ pub struct Recorder {
     watchers: JoinSet<()>,
 }
 
-#[derive(Debug)]
 struct Shared {
     // Never held across an await.
     history: Mutex<History>,
     changes: watch::Sender<u64>,
+    listener: Listener,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let history = &self.history;
+        formatter
+            .debug_struct("Shared")
+            .field("history", history)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Recorder {
     /// Starts watching a group on every node.
     #[must_use]
     pub fn start(client: &Client, group: &str) -> Self {
+        Self::start_with(client, group, |_, _| {})
+    }
+
+    /// Starts watching, and tells `listener` the address of the node and every message of it, in order.
+    #[must_use]
+    pub fn start_with(
+        client: &Client,
+        group: &str,
+        listener: impl Fn(&str, &WatchResponse) + Send + Sync + 'static,
+    ) -> Self {
         let (changes, changed) = watch::channel(0);
         let shared = Arc::new(Shared {
             history: Mutex::default(),
             changes,
+            listener: Box::new(listener),
         });
         let mut watchers = JoinSet::new();
         for address in client.addresses() {
@@ -180,6 +205,7 @@ impl Watcher {
     }
 
     fn take(&mut self, response: WatchResponse) {
+        (self.shared.listener)(&self.address, &response);
         match response.message {
             Some(Message::State(part)) => {
                 let at = part.at.unwrap_or_default();
