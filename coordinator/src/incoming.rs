@@ -14,10 +14,11 @@ use std::time::Duration;
 use axum::serve::Listener;
 use futures::{Stream, stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{self, Sleep};
 use tonic::transport::server::Connected;
+
+use crate::network::{Listening, Socket};
 
 /// How long a new connection may say less than [`GREETING_BYTES`]. Pings take over after that.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -30,13 +31,13 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// A port, and how many more connections it may have.
 pub struct Incoming {
-    listener: TcpListener,
+    listener: Box<dyn Listening>,
     places: Arc<Semaphore>,
 }
 
 impl Incoming {
     /// Bounds what a listener accepts. Further connections wait in the kernel until one has ended.
-    pub fn new(listener: TcpListener, connections_max: usize) -> Self {
+    pub fn new(listener: Box<dyn Listening>, connections_max: usize) -> Self {
         let places = connections_max.clamp(1, Semaphore::MAX_PERMITS);
         Self {
             listener,
@@ -53,7 +54,9 @@ impl Incoming {
         };
         loop {
             match self.listener.accept().await {
-                Ok((stream, address)) => return (Connection::new(stream, place), address),
+                Ok((socket, address)) => {
+                    return (Connection::new(socket, address, place), address);
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     time::sleep(ACCEPT_RETRY).await;
@@ -80,14 +83,14 @@ impl Listener for Incoming {
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.listener.address()
     }
 }
 
 /// A connection that has its place until it is dropped.
-#[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    socket: Box<dyn Socket>,
+    peer: SocketAddr,
     greeting: Option<Greeting>,
     _place: OwnedSemaphorePermit,
 }
@@ -100,11 +103,10 @@ struct Greeting {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, place: OwnedSemaphorePermit) -> Self {
-        // A socket that does not take the option is slower, not wrong.
-        let _delayed = stream.set_nodelay(true);
+    fn new(socket: Box<dyn Socket>, peer: SocketAddr, place: OwnedSemaphorePermit) -> Self {
         Self {
-            stream,
+            socket,
+            peer,
             greeting: Some(Greeting {
                 heard_bytes: 0,
                 until: Box::pin(time::sleep(SILENCE_MAX)),
@@ -121,7 +123,7 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let read = Pin::new(&mut self.socket).poll_read(context, buffer);
         let Some(greeting) = &mut self.greeting else {
             return read;
         };
@@ -143,7 +145,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, buffer)
+        Pin::new(&mut self.socket).poll_write(context, buffer)
     }
 
     fn poll_write_vectored(
@@ -151,33 +153,35 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
+        Pin::new(&mut self.socket).poll_write_vectored(context, buffers)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.socket.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        Pin::new(&mut self.socket).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        Pin::new(&mut self.socket).poll_shutdown(context)
     }
 }
 
 impl Connected for Connection {
-    type ConnectInfo = <TcpStream as Connected>::ConnectInfo;
+    /// The address of the other end.
+    type ConnectInfo = SocketAddr;
 
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.connect_info()
+    fn connect_info(&self) -> SocketAddr {
+        self.peer
     }
 }
 
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -187,7 +191,7 @@ mod tests {
     async fn listening(connections_max: usize) -> (Incoming, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        (Incoming::new(listener, connections_max), address)
+        (Incoming::new(Box::new(listener), connections_max), address)
     }
 
     #[tokio::test]

@@ -29,6 +29,7 @@ pub mod control;
 pub mod http;
 pub mod incoming;
 pub mod metrics;
+pub mod network;
 pub mod node;
 pub mod readiness;
 pub mod rpc;

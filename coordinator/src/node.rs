@@ -19,7 +19,6 @@ mod stop;
 mod tls;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
@@ -39,20 +38,38 @@ use self::server::ClientServices;
 use self::stop::{hand_over, join_all, released};
 use self::tls::Tls;
 pub use self::tls::TlsError;
-use crate::clock::SystemClock;
+use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
-use crate::consensus::{Consensus, Health, NodeAddresses, TcpConnector};
+use crate::consensus::{Consensus, Health, NodeAddresses};
 use crate::control::Control;
 use crate::http::{self, HttpContext};
 use crate::incoming::Incoming;
 use crate::metrics;
+use crate::network::{Network, TcpNetwork};
 use crate::readiness::Readiness;
 use crate::rpc::{self, RequestLimits, RpcContext};
 use crate::storage::Storage;
 use crate::watch::Hub;
 
-/// How long a connection to a peer may take: shorter than an election.
-const PEER_CONNECT_MAX: Duration = Duration::from_millis(500);
+/// What a node needs of the machine it runs on, apart from a storage.
+#[derive(Clone)]
+pub struct Machine {
+    /// Where it listens, and how it reaches its peers.
+    pub network: Arc<dyn Network>,
+    /// Where time comes from for everything that grants or expires.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Machine {
+    /// Returns the machine that this process runs on.
+    #[must_use]
+    pub fn this() -> Self {
+        Self {
+            network: Arc::new(TcpNetwork),
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
 
 /// A running node.
 ///
@@ -60,6 +77,7 @@ const PEER_CONNECT_MAX: Duration = Duration::from_millis(500);
 pub struct Node {
     consensus: Consensus,
     storage: Arc<dyn Storage>,
+    hub: Arc<Hub>,
     control: Arc<Control>,
     addresses: NodeAddresses,
     readiness: watch::Receiver<Readiness>,
@@ -100,17 +118,35 @@ impl Node {
         config: &Config,
         storage: impl Future<Output = Result<Arc<dyn Storage>, NodeError>>,
     ) -> Result<Self, NodeError> {
+        Self::start_with(config, Machine::this(), storage).await
+    }
+
+    /// Starts a node on a storage and on whatever it takes for the machine: a simulated one, for
+    /// example.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::start`].
+    pub async fn start_with(
+        config: &Config,
+        machine: Machine,
+        storage: impl Future<Output = Result<Arc<dyn Storage>, NodeError>>,
+    ) -> Result<Self, NodeError> {
         config.validate()?;
-        let ports = Ports::bind(config).await?;
+        let ports = Ports::bind(config, machine.network.as_ref()).await?;
         let addresses = ports.addresses();
         let options = consensus_options(config, &addresses)?;
-        let recorder = metrics::install().map_err(ended)?;
+        // Without pages there is nobody to read what would pile up.
+        let recorder = match ports.http {
+            Some(_) => Some(metrics::install().map_err(ended)?),
+            None => None,
+        };
         let connections = files::connection_limits();
 
         let storage = storage.await?;
         let hub = Arc::new(Hub::new(config.limits.watch_history_events));
         let tls = ports.peer.tls.as_ref().map(Tls::grpc_client);
-        let connector = Arc::new(TcpConnector::new(tls, PEER_CONNECT_MAX));
+        let connector = machine.network.connector(tls);
         let (consensus, peers) =
             Consensus::start(options, storage.clone(), connector, hub.clone()).await?;
         hub.loaded(consensus.read(|state| state.revision()));
@@ -118,11 +154,12 @@ impl Node {
             consensus.shutdown().await;
             return Err(other);
         }
-        let control = Control::start(consensus.clone(), hub.clone(), Arc::new(SystemClock));
+        let control = Control::start(consensus.clone(), hub.clone(), machine.clock);
         let (ready, readiness) = watch::channel(Readiness::NoCluster);
         let mut node = Self {
             consensus,
             storage,
+            hub: Arc::clone(&hub),
             control,
             addresses,
             readiness,
@@ -138,7 +175,9 @@ impl Node {
             node.background.clone(),
         );
         node.in_background(following);
-        node.in_background(upkeep(recorder.clone(), node.background.clone()));
+        if let Some(recorder) = recorder.clone() {
+            node.in_background(upkeep(recorder, node.background.clone()));
+        }
         let stop = node.background.clone();
         node.background_tasks.spawn(server::peer(
             ports.peer.listening(connections.peer, stop),
@@ -146,7 +185,7 @@ impl Node {
         ));
         let limits = RequestLimits::from(&config.limits);
         node.serve_clients(ports.client, connections.client, hub, limits);
-        if let Some(port) = ports.http {
+        if let Some((port, recorder)) = ports.http.zip(recorder) {
             node.serve_pages(port, connections.http, recorder);
         }
         Ok(node)
@@ -208,6 +247,11 @@ impl Node {
     /// Returns the node's part in the cluster.
     pub fn consensus(&self) -> &Consensus {
         &self.consensus
+    }
+
+    /// Returns where the events of what was applied on this node are published.
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
     }
 
     /// Follows whether the node should be sent requests.

@@ -264,10 +264,12 @@ impl Client {
     /// What the leader answered.
     pub async fn checkpoint(&self, group: &str, index: u32) -> Result<Option<Checkpoint>, Failure> {
         self.at_leader(async |channel| {
-            quorum_read(channel.clone(), group, index).await?;
-            let shard = Some(shard_of(group, index));
+            let request = ReadRequest {
+                shard: Some(shard_of(group, index)),
+                linearizable: true,
+            };
             let mut service = CheckpointServiceClient::new(channel);
-            let answer = service.read(ReadRequest { shard }).await?;
+            let answer = service.read(request).await?;
             Ok(answer.into_inner().checkpoint)
         })
         .await

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_fence::{CheckpointStore, GroupName};
 
 use crate::clock::{BootClock, Clock};
-use crate::connection::{Connection, ConnectionOptions, TlsOptions};
+use crate::connection::{Connection, ConnectionOptions, Dialer, TlsOptions};
 use crate::error::BuildError;
 use crate::handler::{AnyHandler, ShardHandler};
 use crate::replicated::ReplicatedStore;
@@ -68,6 +68,7 @@ pub struct WorkerBuilder {
     stores: Vec<(String, Arc<dyn CheckpointStore>)>,
     handler: Option<Arc<dyn AnyHandler>>,
     clock: Arc<dyn Clock>,
+    dialer: Option<Arc<dyn Dialer>>,
 }
 
 impl WorkerBuilder {
@@ -87,6 +88,7 @@ impl WorkerBuilder {
             stores: Vec::new(),
             handler: None,
             clock: Arc::new(BootClock),
+            dialer: None,
         }
     }
 
@@ -197,6 +199,13 @@ impl WorkerBuilder {
         self
     }
 
+    /// Replaces TCP as the way to the coordinators: for tests.
+    #[must_use]
+    pub fn dialer(mut self, dialer: Arc<dyn Dialer>) -> Self {
+        self.dialer = Some(dialer);
+        self
+    }
+
     /// Makes the worker. Nothing runs before [`Worker::run`] or [`Worker::spawn`].
     ///
     /// # Errors
@@ -213,6 +222,9 @@ impl WorkerBuilder {
         let mut connection = ConnectionOptions::new(self.coordinators);
         if let Some(tls) = self.tls {
             connection = connection.tls(tls);
+        }
+        if let Some(dialer) = self.dialer {
+            connection = connection.dialer(dialer);
         }
         // Not the connection of the worker stream: a large checkpoint must not hold up a heartbeat.
         let calls = Connection::new(connection.clone()).map_err(BuildError::Connection)?;

@@ -23,6 +23,7 @@
 //! # }
 //! ```
 
+mod dialer;
 mod error;
 mod options;
 
@@ -37,6 +38,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
+pub use self::dialer::{Dialer, TcpDialer};
 pub use self::error::CallError;
 pub use self::options::{ConnectionError, ConnectionOptions, TlsOptions};
 use crate::backoff::Backoff;
@@ -289,13 +291,13 @@ impl Connection {
                 format!("{address} cannot be reached: {cause}"),
             )
         };
-        let endpoint = self
-            .inner
-            .options
+        let options = &self.inner.options;
+        let endpoint = options
             .endpoint(address)
             .map_err(|error| unreachable(&error))?;
-        let channel = endpoint
-            .connect()
+        let channel = options
+            .dialer
+            .dial(endpoint)
             .await
             .map_err(|error| unreachable(&error))?;
         self.state()

@@ -189,8 +189,10 @@ impl CheckpointStore for ReplicatedStore {
                 group: group.to_string(),
                 index,
             }),
+            // Any node could answer what it has applied, which may lack what this very worker has written: an
+            // owner that answers from what it reads must find at least that.
+            linearizable: true,
         };
-        // From the leader, which has applied the most; any node could answer, an older state.
         let answer = self
             .connection
             .leader(Repeat::Always, |service| {

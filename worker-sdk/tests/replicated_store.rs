@@ -203,7 +203,10 @@ impl CheckpointService for Service {
         &self,
         request: Request<v1::ReadRequest>,
     ) -> Result<Response<v1::ReadResponse>, Status> {
-        let shard = request.into_inner().shard.unwrap();
+        let request = request.into_inner();
+        // Without it a node that is behind answers an owner with less than the owner itself has written.
+        assert!(request.linearizable);
+        let shard = request.shard.unwrap();
         let shard = ShardRef {
             group: shard.group.parse().unwrap(),
             index: shard.index,

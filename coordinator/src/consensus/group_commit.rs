@@ -137,6 +137,8 @@ fn start_task(mut syncer: Syncer, mut queued: mpsc::Receiver<Completion>) -> io:
     Ok(tokio::spawn(async move {
         let mut batch = Vec::with_capacity(QUEUED_MAX);
         while queued.recv_many(&mut batch, QUEUED_MAX).await > 0 {
+            // One thread serves all nodes, so a slow disk must not hold it.
+            tokio::time::sleep(syncer.storage.begin_sync()).await;
             syncer.commit(&mut batch);
         }
     }))

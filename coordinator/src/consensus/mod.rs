@@ -80,6 +80,7 @@ pub use self::observer::Observer;
 pub use self::options::{ConsensusLimits, ConsensusOptions, OptionsError, RaftTimings};
 pub use self::peer_service::{PeerHandler, PeerService};
 pub use self::propose::{Applied, Proposal};
+pub(crate) use self::runtime::blocking;
 pub use self::status::{ClusterStatus, NodeStatus, Role};
 
 /// What a command did, or why it was refused.

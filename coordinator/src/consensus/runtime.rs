@@ -1,5 +1,6 @@
 //! What consensus needs of the machine it runs on: tasks, time, blocking work. One file, so that a
-//! simulation replaces all of it with one `cfg`.
+//! simulation replaces all of it with one `cfg`. (Randomness it replaces at its source, which is the
+//! operating system's, for all crates at once.)
 
 use std::io;
 use std::time::Duration;
@@ -10,13 +11,7 @@ use openraft::type_config::TypeConfigExt as _;
 use super::types::TypeConfig;
 
 /// The runtime openraft runs on.
-#[cfg(not(tenure_simulation))]
 pub(super) type Runtime = openraft_rt_tokio::TokioRuntime;
-
-/// The runtime openraft runs on: tokio's, with every random number drawn from the run's seed.
-#[cfg(tenure_simulation)]
-pub(super) type Runtime =
-    openraft_rt::deterministic_rng::DeterministicRng<openraft_rt_tokio::TokioRuntime>;
 
 /// A moment on the runtime's clock, which a test can drive.
 pub(super) type Moment = <Runtime as AsyncRuntime>::Instant;
@@ -32,7 +27,7 @@ pub(super) fn now() -> Moment {
 ///
 /// An error if the work panicked or the runtime is stopping.
 #[cfg(not(tenure_simulation))]
-pub(super) async fn blocking<R: Send + 'static>(
+pub(crate) async fn blocking<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
 ) -> io::Result<R> {
     tokio::task::spawn_blocking(work)
@@ -42,7 +37,7 @@ pub(super) async fn blocking<R: Send + 'static>(
 
 /// Runs blocking work in place: a simulation has one thread, so that it can be repeated.
 #[cfg(tenure_simulation)]
-pub(super) async fn blocking<R: Send + 'static>(
+pub(crate) async fn blocking<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
 ) -> io::Result<R> {
     Ok(work())

@@ -39,6 +39,7 @@ use crate::consensus::Consensus;
 use crate::consensus::Leadership;
 use crate::consensus::Leading;
 use crate::consensus::ProposeError;
+use crate::consensus::blocking;
 use crate::watch::Cursor;
 use crate::watch::Hub;
 use crate::watch::Lagged;
@@ -491,7 +492,7 @@ impl Term {
     fn plan(&mut self, group: GroupId, observed: Observed) {
         // Of a clone: a large plan takes a second, in which commands go on to be applied.
         let state = self.consensus.state();
-        let planned = tokio::task::spawn_blocking(move || planner::plan(&state, group, &observed));
+        let planned = blocking(move || planner::plan(&state, group, &observed));
         self.pending.push(Box::pin(async move {
             match planned.await {
                 Ok(plan) => Input::Planned(plan),

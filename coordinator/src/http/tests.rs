@@ -27,7 +27,7 @@ impl Pages {
         let stop = CancellationToken::new();
         let served = tokio::spawn(serve(
             context,
-            Incoming::new(listener, 16),
+            Incoming::new(Box::new(listener), 16),
             None,
             stop.clone(),
         ));

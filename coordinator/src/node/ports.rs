@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::error::NodeError;
@@ -13,6 +12,7 @@ use super::tls::Tls;
 use crate::config::{Config, Port};
 use crate::consensus::NodeAddresses;
 use crate::incoming::Incoming;
+use crate::network::{Listening as BoundPort, Network};
 
 /// All ports of a node.
 pub(super) struct Ports {
@@ -23,11 +23,11 @@ pub(super) struct Ports {
 
 impl Ports {
     /// Reads the files of TLS and binds every port.
-    pub(super) async fn bind(config: &Config) -> Result<Self, NodeError> {
-        let client = bind("client", &config.client).await?;
-        let peer = bind("peer", &config.peer).await?;
+    pub(super) async fn bind(config: &Config, network: &dyn Network) -> Result<Self, NodeError> {
+        let client = bind(network, "client", &config.client).await?;
+        let peer = bind(network, "peer", &config.peer).await?;
         let http = match &config.http {
-            Some(port) => Some(bind("http", port).await?),
+            Some(port) => Some(bind(network, "http", port).await?),
             None => None,
         };
         Ok(Self { client, peer, http })
@@ -46,13 +46,17 @@ impl Ports {
 
 /// A listener that is bound but not served yet.
 pub(super) struct Bound {
-    pub(super) listener: TcpListener,
+    pub(super) listener: Box<dyn BoundPort>,
     pub(super) address: SocketAddr,
     advertised: String,
     pub(super) tls: Option<Tls>,
 }
 
-async fn bind(name: &'static str, port: &Port) -> Result<Bound, NodeError> {
+async fn bind(
+    network: &dyn Network,
+    name: &'static str,
+    port: &Port,
+) -> Result<Bound, NodeError> {
     let tls = match &port.tls {
         Some(files) => {
             Some(Tls::load(files).map_err(|source| NodeError::Tls { port: name, source })?)
@@ -64,8 +68,8 @@ async fn bind(name: &'static str, port: &Port) -> Result<Bound, NodeError> {
         address: port.listen,
         source,
     };
-    let listener = TcpListener::bind(port.listen).await.map_err(refused)?;
-    let address = listener.local_addr().map_err(refused)?;
+    let listener = network.listen(port.listen).await.map_err(refused)?;
+    let address = listener.address().map_err(refused)?;
     let advertised = port
         .advertise
         .clone()

@@ -277,7 +277,11 @@ impl CheckpointService for Checkpoints {
         request: Request<pb::ReadRequest>,
     ) -> Result<Response<pb::ReadResponse>, Status> {
         let within = self.context.deadline(request.metadata());
-        let shard = convert::read(request.into_inner()).map_err(status::invalid)?;
+        let (shard, linearizable) =
+            convert::read(request.into_inner()).map_err(status::invalid)?;
+        if linearizable {
+            self.context.read_barrier(within).await?;
+        }
         // Before the read: the answer is at least as new as it says.
         let revision = self.context.consensus.read(|state| state.revision().0);
         let checkpoint = match self.read_latest(&shard, within).await? {

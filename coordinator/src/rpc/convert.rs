@@ -289,8 +289,8 @@ pub(super) fn write(request: pb::WriteRequest) -> Result<WriteCheckpoint, Invali
     })
 }
 
-pub(super) fn read(request: pb::ReadRequest) -> Result<ShardRef, Invalid> {
-    shard_ref("shard", request.shard)
+pub(super) fn read(request: pb::ReadRequest) -> Result<(ShardRef, bool), Invalid> {
+    Ok((shard_ref("shard", request.shard)?, request.linearizable))
 }
 
 pub(super) fn delete_checkpoint(request: pb::DeleteRequest) -> Result<DeleteCheckpoint, Invalid> {

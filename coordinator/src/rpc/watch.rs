@@ -22,7 +22,7 @@ use super::context::RpcContext;
 use super::encoded::EncodedStream;
 use super::state_cache::StateCache;
 use super::{present, status};
-use crate::consensus::Consensus;
+use crate::consensus::{Consensus, blocking};
 use crate::metrics;
 use crate::watch::{Batch, Cursor, EncodedPart, Subscription};
 
@@ -116,7 +116,7 @@ async fn from_state(
         let wanted = name.clone();
         // A million shards take some tens of milliseconds to encode.
         let taking = move || take_state(&consensus, &states, &wanted);
-        let taken = tokio::task::spawn_blocking(taking)
+        let taken = blocking(taking)
             .await
             .map_err(|error| status::unavailable(error.to_string()))?;
         let TakenState { group, at, parts } = taken?;

@@ -47,27 +47,49 @@ pub enum Table {
 
 /// One change inside a [`Batch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub enum Operation {
     /// Sets a record.
     Put {
+        /// Which records it belongs to.
         table: Table,
+        /// Its key.
         key: Vec<u8>,
+        /// Its value.
         value: Vec<u8>,
     },
     /// Removes a record, if there is one.
-    Delete { table: Table, key: Vec<u8> },
+    Delete {
+        /// Which records it belongs to.
+        table: Table,
+        /// Its key.
+        key: Vec<u8>,
+    },
     /// Removes every record with `from <= key < to`.
     DeleteRange {
+        /// Which records they belong to.
         table: Table,
+        /// The first key.
         from: Vec<u8>,
+        /// The key after the last.
         to: Vec<u8>,
     },
     /// Sets the log record at an index.
-    PutLog { index: u64, record: Vec<u8> },
+    PutLog {
+        /// The index.
+        index: u64,
+        /// The record.
+        record: Vec<u8>,
+    },
     /// Removes every log record at or above an index.
-    TruncateLog { from: u64 },
+    TruncateLog {
+        /// The first index removed.
+        from: u64,
+    },
     /// Removes every log record below an index.
-    PurgeLog { below: u64 },
+    PurgeLog {
+        /// The first index kept.
+        below: u64,
+    },
 }
 
 /// Changes that are made together or not at all, in the order they were added.
@@ -132,7 +154,8 @@ impl Batch {
         self.operations.is_empty()
     }
 
-    pub(crate) fn into_operations(self) -> Vec<Operation> {
+    /// Returns the changes, in the order they were added: for whoever implements [`Storage`].
+    pub fn into_operations(self) -> Vec<Operation> {
         self.operations
     }
 }
@@ -198,6 +221,13 @@ pub trait Storage: Records + Send + Sync + 'static {
     /// anything that it wrote since the last successful sync, nor retry: a disk that failed a sync
     /// may have dropped the data and report success the next time.
     fn sync(&self) -> Result<(), StorageError>;
+
+    /// Begins a sync and returns how long it will take; [`sync`](Storage::sync) is called after that
+    /// time. Only a simulation can tell.
+    #[cfg(tenure_simulation)]
+    fn begin_sync(&self) -> std::time::Duration {
+        std::time::Duration::ZERO
+    }
 
     /// Returns a view of the records as they are now, which later writes do not change.
     fn view(&self) -> Box<dyn Records + '_>;

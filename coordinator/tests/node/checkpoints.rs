@@ -100,6 +100,7 @@ async fn a_checkpoint_is_sealed_written_read_and_deleted_and_its_fence_stays() {
     let read = client
         .read(pb::ReadRequest {
             shard: Some(shard.clone()),
+            linearizable: true,
         })
         .await
         .unwrap();
@@ -127,7 +128,10 @@ async fn a_checkpoint_is_sealed_written_read_and_deleted_and_its_fence_stays() {
     // The retry of a deletion that landed is no other deletion.
     client.delete(delete(&owned, 0, 3)).await.unwrap();
     let read = client
-        .read(pb::ReadRequest { shard: Some(shard) })
+        .read(pb::ReadRequest {
+            shard: Some(shard),
+            linearizable: false,
+        })
         .await
         .unwrap();
     assert_eq!(read.into_inner().checkpoint, None);
@@ -285,7 +289,11 @@ async fn readers_and_writers_of_one_shard_never_see_a_torn_checkpoint() {
                 group: "orders".to_owned(),
                 index: 0,
             };
-            match reader.read(pb::ReadRequest { shard: Some(shard) }).await {
+            let request = pb::ReadRequest {
+                shard: Some(shard),
+                linearizable: false,
+            };
+            match reader.read(request).await {
                 Ok(read) => {
                     let Some(checkpoint) = read.into_inner().checkpoint else {
                         continue;

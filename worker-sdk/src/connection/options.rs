@@ -1,8 +1,11 @@
 //! Where the coordinators are, how to talk to them, and how long to wait.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use super::dialer::{Dialer, TcpDialer};
 
 /// How long to wait for a connection. A node that is there answers within milliseconds; one that is
 /// gone must not use up the time in which another could be asked.
@@ -87,6 +90,7 @@ pub struct ConnectionOptions {
     pub(crate) tls: Option<TlsOptions>,
     connect_timeout: Duration,
     pub(crate) call_timeout: Duration,
+    pub(crate) dialer: Arc<dyn Dialer>,
 }
 
 impl ConnectionOptions {
@@ -100,7 +104,15 @@ impl ConnectionOptions {
             tls: None,
             connect_timeout: CONNECT_TIMEOUT_DEFAULT,
             call_timeout: CALL_TIMEOUT_DEFAULT,
+            dialer: Arc::new(TcpDialer),
         }
+    }
+
+    /// Replaces TCP: for tests.
+    #[must_use]
+    pub fn dialer(mut self, dialer: Arc<dyn Dialer>) -> Self {
+        self.dialer = dialer;
+        self
     }
 
     /// Uses TLS.

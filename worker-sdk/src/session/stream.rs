@@ -105,8 +105,9 @@ impl Stream {
         let endpoint = options
             .endpoint(&address)
             .map_err(|error| unreachable(&error))?;
-        let channel = endpoint
-            .connect()
+        let channel = options
+            .dialer
+            .dial(endpoint)
             .await
             .map_err(|error| unreachable(&error))?;
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
