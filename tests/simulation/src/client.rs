@@ -422,4 +422,3 @@ fn told(event: &pb::Event) -> Option<(Position, String)> {
     };
     Some((at, text))
 }
-

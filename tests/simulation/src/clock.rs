@@ -65,7 +65,9 @@ impl MachineClock {
 
     /// Moves the clock forward while nothing runs on the machine.
     pub fn advance(&self, measured: Duration) {
-        self.shared.now_ns.fetch_add(nanos(measured), Ordering::Relaxed);
+        self.shared
+            .now_ns
+            .fetch_add(nanos(measured), Ordering::Relaxed);
     }
 
     /// Begins a turn of that length. To be called within the process's runtime.
@@ -94,7 +96,10 @@ impl MachineClock {
     }
 
     fn turn(&self) -> MutexGuard<'_, Option<Turn>> {
-        self.shared.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .turn
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn sleep_until_ns(self, moment_ns: u64) {

@@ -45,7 +45,10 @@ impl Dice {
 
     /// Returns a duration of a range, given in milliseconds.
     pub fn millis(&mut self, range: RangeInclusive<u64>) -> Duration {
-        Duration::from_micros(self.0.random_range(range.start() * 1_000..=range.end() * 1_000))
+        Duration::from_micros(
+            self.0
+                .random_range(range.start() * 1_000..=range.end() * 1_000),
+        )
     }
 
     /// Returns one of several; `None` if there is none.

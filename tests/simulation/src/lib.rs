@@ -30,6 +30,7 @@ pub mod machine;
 pub mod network;
 pub mod node;
 pub mod process;
+pub mod regressions;
 pub mod run;
 pub mod seed;
 pub mod store;

@@ -105,10 +105,7 @@ pub struct MachineNetwork {
 #[must_use]
 pub fn machine_network(meter: Arc<Meter>) -> (MachineNetwork, Kernel) {
     let (sender, calls) = mpsc::channel(CALLS_MAX);
-    (
-        MachineNetwork { calls: sender },
-        Kernel { calls, meter },
-    )
+    (MachineNetwork { calls: sender }, Kernel { calls, meter })
 }
 
 impl Kernel {

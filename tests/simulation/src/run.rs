@@ -354,7 +354,9 @@ impl Run {
         const BOOT_MAX: Duration = Duration::from_secs(30);
         let hosts = self.hosts();
         self.order(Order::Init(hosts));
-        if !self.wait("the cluster exists", BOOT_MAX, |run| lock(&run.done).initialized)? {
+        if !self.wait("the cluster exists", BOOT_MAX, |run| {
+            lock(&run.done).initialized
+        })? {
             return Ok(false);
         }
         let terms = self.terms();

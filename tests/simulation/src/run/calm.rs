@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use super::{
-    FAULTS_MIN, HANDOFFS_MIN, Run, RunError, SHARDS, SIMULATED_MIN, WORKERS, lock, nanos,
-};
+use super::{FAULTS_MIN, HANDOFFS_MIN, Run, RunError, SHARDS, SIMULATED_MIN, WORKERS, lock, nanos};
 use crate::client::Order;
 use crate::machine::Machine;
 use crate::worker::{GROUP, STORES, count_of};

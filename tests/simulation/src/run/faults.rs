@@ -158,7 +158,8 @@ impl Run {
         if from == to {
             return;
         }
-        self.network.partition_oneway(self.name(from), self.name(to));
+        self.network
+            .partition_oneway(self.name(from), self.name(to));
         self.mend_after(time, Mending::RepairOneWay(from, to));
     }
 

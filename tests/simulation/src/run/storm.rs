@@ -111,11 +111,9 @@ impl Run {
             | What::SuspendWorker
             | What::StepClock => self.harm_worker(what),
             What::CutOff | What::CutOffLeader | What::CutOffLeaderWithWorker => self.isolate(what),
-            What::CutOneWay
-            | What::CutLink
-            | What::HoldLink
-            | What::LossyLink
-            | What::SlowLink => self.harm_link(what),
+            What::CutOneWay | What::CutLink | What::HoldLink | What::LossyLink | What::SlowLink => {
+                self.harm_link(what)
+            }
             What::FailStore => {
                 let time = self.dice.millis(200..=3_000);
                 self.store
