@@ -362,7 +362,7 @@ impl History {
             && truth
                 .iter()
                 .zip(kinds)
-                .all(|(truth, sent)| truth.0 == sent.0 && truth.1.starts_with(&sent.1));
+                .all(|(truth, sent)| truth.0 == sent.0 && begins(truth.1, &sent.1));
         if !equal {
             let complaint =
                 format!("P8: after {after:?} a watcher was sent {kinds:?}, but it was {truth:?}");
@@ -396,4 +396,10 @@ impl History {
             self.violate(complaint);
         }
     }
+}
+
+/// Tells whether a text begins with these words, whole.
+fn begins(text: &str, words: &str) -> bool {
+    let rest = text.strip_prefix(words);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }

@@ -25,7 +25,7 @@ struct Arguments {
     /// Run these seeds, the last one excluded.
     #[arg(long, value_name = "A..B", value_parser = parse_range)]
     seeds: Option<Range<u64>>,
-    /// What kind of run: storm, leaders or zombies.
+    /// What kind of run: storm, leaders, zombies or skewed.
     #[arg(long, value_name = "KIND", default_value_t)]
     scenario: Scenario,
     /// Write everything that happened into this file, one line each, in order. With several seeds: of

@@ -43,6 +43,9 @@ const WORKERS: usize = 4;
 /// than the 5 % that P11 allows.
 const DRIFT_MAX_PPM: i64 = 22_000;
 
+/// The same where clocks are worse than anybody may expect: two of them differ by up to a factor of two.
+const SKEW_MAX_PPM: i64 = 330_000;
+
 /// Steps between two lines of a trace that show the digest of all bytes sent.
 const METER_STEPS: u64 = 40;
 
@@ -64,6 +67,9 @@ pub enum Scenario {
     Leaders,
     /// Every worker is stopped until others have its shards, and wakes.
     Zombies,
+    /// A storm with clocks so bad that P11 cannot be kept. Everything else has to be: to see that the
+    /// check of P11 can fail, and that nothing rests on clocks which must not.
+    Skewed,
 }
 
 impl fmt::Display for Scenario {
@@ -72,20 +78,21 @@ impl fmt::Display for Scenario {
             Self::Storm => "storm",
             Self::Leaders => "leaders",
             Self::Zombies => "zombies",
+            Self::Skewed => "skewed",
         })
     }
 }
 
 /// No scenario has that name.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is none of storm, leaders and zombies")]
+#[error("{0:?} is none of storm, leaders, zombies and skewed")]
 pub struct UnknownScenario(String);
 
 impl FromStr for Scenario {
     type Err = UnknownScenario;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Self::Storm, Self::Leaders, Self::Zombies]
+        [Self::Storm, Self::Leaders, Self::Zombies, Self::Skewed]
             .into_iter()
             .find(|scenario| scenario.to_string() == text)
             .ok_or_else(|| UnknownScenario(text.to_owned()))
@@ -124,7 +131,7 @@ pub fn run(seed: u64, scenario: Scenario, stamp: Arc<Stamp>) -> Result<Report, R
     let mut run = Run::new(seed, scenario, stamp)?;
     if run.boot()? {
         match scenario {
-            Scenario::Storm => run.storm()?,
+            Scenario::Storm | Scenario::Skewed => run.storm()?,
             Scenario::Leaders => run.replace_leaders()?,
             Scenario::Zombies => run.make_zombies()?,
         }
@@ -151,6 +158,7 @@ struct Run {
     mendings: Vec<(u64, Mending)>,
     steps: u64,
     unfollowed: u64,
+    drift_max_ppm: i64,
     snapshot_entries: u64,
     history_events: usize,
 }
@@ -168,7 +176,7 @@ impl Run {
         let mut dice = Dice::new(seed, "schedule");
         let nodes = match scenario {
             Scenario::Leaders => 5,
-            Scenario::Storm | Scenario::Zombies => 3,
+            Scenario::Storm | Scenario::Zombies | Scenario::Skewed => 3,
         };
         let network = turmoil::Builder::new()
             .rng_seed(dice.seed())
@@ -195,6 +203,10 @@ impl Run {
             mendings: Vec::new(),
             steps: 0,
             unfollowed: 0,
+            drift_max_ppm: match scenario {
+                Scenario::Skewed => SKEW_MAX_PPM,
+                Scenario::Storm | Scenario::Leaders | Scenario::Zombies => DRIFT_MAX_PPM,
+            },
             snapshot_entries: u64::try_from(dice.within(100..=1_000)).unwrap_or(100),
             history_events: 1_000 + dice.below(400),
             dice,
@@ -222,7 +234,7 @@ impl Run {
         self.network.host(name.as_str(), move || {
             serve_once(kernel.borrow_mut().take())
         });
-        let drift = self.dice.within(-DRIFT_MAX_PPM..=DRIFT_MAX_PPM);
+        let drift = self.dice.within(-self.drift_max_ppm..=self.drift_max_ppm);
         let booted_ago = self.dice.millis(1_000..=10_000_000);
         self.machines.push(Machine {
             name: name.into(),

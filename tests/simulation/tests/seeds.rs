@@ -34,6 +34,19 @@ fn seeds_replay_byte_for_byte_and_keep_every_promise() {
         let other = run_seed(seed + 1_000, scenario, true).unwrap();
         assert!(other.trace != first.trace, "the seed decides nothing");
     }
+    // Clocks that differ by more than P11 allows break it, and nothing that does not rest on clocks.
+    let skewed: Vec<String> = (0..4)
+        .flat_map(|seed| {
+            run_seed(seed, Scenario::Skewed, false)
+                .unwrap()
+                .report
+                .violations
+        })
+        .collect();
+    assert!(!skewed.is_empty(), "the check of P11 has not seen anything");
+    let others = skewed.iter().filter(|broken| !broken.starts_with("P11: "));
+    assert_eq!(others.collect::<Vec<_>>(), Vec::<&String>::new());
+
     for regression in REGRESSIONS {
         let outcome = run_seed(regression.seed, regression.scenario, false).unwrap();
         assert!(
