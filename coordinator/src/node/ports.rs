@@ -52,11 +52,7 @@ pub(super) struct Bound {
     pub(super) tls: Option<Tls>,
 }
 
-async fn bind(
-    network: &dyn Network,
-    name: &'static str,
-    port: &Port,
-) -> Result<Bound, NodeError> {
+async fn bind(network: &dyn Network, name: &'static str, port: &Port) -> Result<Bound, NodeError> {
     let tls = match &port.tls {
         Some(files) => {
             Some(Tls::load(files).map_err(|source| NodeError::Tls { port: name, source })?)

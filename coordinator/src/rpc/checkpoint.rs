@@ -277,8 +277,7 @@ impl CheckpointService for Checkpoints {
         request: Request<pb::ReadRequest>,
     ) -> Result<Response<pb::ReadResponse>, Status> {
         let within = self.context.deadline(request.metadata());
-        let (shard, linearizable) =
-            convert::read(request.into_inner()).map_err(status::invalid)?;
+        let (shard, linearizable) = convert::read(request.into_inner()).map_err(status::invalid)?;
         if linearizable {
             self.context.read_barrier(within).await?;
         }
