@@ -288,11 +288,11 @@ impl Client {
     ) -> Result<Option<Checkpoint>, Status> {
         let channel = self.channel(address)?;
         within(async {
-            quorum_read(channel.clone(), group, index).await?;
-            let shard = Some(shard_of(group, index));
-            CheckpointServiceClient::new(channel)
-                .read(ReadRequest { shard })
-                .await
+            let request = ReadRequest {
+                shard: Some(shard_of(group, index)),
+                linearizable: true,
+            };
+            CheckpointServiceClient::new(channel).read(request).await
         })
         .await
         .map(|answer| answer.checkpoint)
