@@ -1,30 +1,22 @@
 //! Carries out faults, and takes them back.
 
+mod members;
+mod networks;
+mod processes;
+
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tenure_proto::v1::WorkerMode;
 
-use super::GROUP;
 use super::check::Violation;
-use super::coordinators::{CLIENT_PORT, Coordinators, PEER_PORT};
+use super::coordinators::Coordinators;
 use super::delay::DelayProxy;
 use super::network::{Host, Network};
-use super::rules::{Disturbance, Rules, Way, between};
+use super::rules::Rules;
 use super::schedule::{Kind, Step};
 use super::workers::Workers;
 use crate::failure::Failure;
-
-/// How far wall clocks jump: an hour, a day and ten years, ahead and back.
-const JUMPS_SECONDS: [i64; 6] = [
-    3_600,
-    -3_600,
-    86_400,
-    -86_400,
-    10 * 366 * 86_400,
-    -10 * 366 * 86_400,
-];
 
 const ENDED: &str = "no process ends by itself";
 
@@ -213,244 +205,6 @@ impl Stage {
             Kind::Drain => self.drain(choice).await,
             Kind::RollingRestart | Kind::Membership => Ok(None),
         }
-    }
-
-    async fn hurt_node(
-        &mut self,
-        kind: Kind,
-        place: Option<u8>,
-    ) -> Result<Option<(Undo, String)>, Failure> {
-        let Some(place) = place else { return Ok(None) };
-        let what = format!("node {place}");
-        Ok(Some(match kind {
-            Kind::KillNode | Kind::KillLeader => {
-                self.coordinators.kill(place).await?;
-                (Undo::StartNode(place), what)
-            }
-            Kind::FailingSync => {
-                let node = self.coordinators.node_mut(place)?;
-                node.excuse();
-                node.orders().set_syncs_fail(true)?;
-                (Undo::SyncAgain(place), what)
-            }
-            _ => {
-                if let Some(process) = self.coordinators.node(place)?.process() {
-                    process.stop().await?;
-                }
-                (Undo::WakeNode(place), what)
-            }
-        }))
-    }
-
-    async fn hurt_worker(
-        &mut self,
-        kind: Kind,
-        place: Option<u8>,
-    ) -> Result<Option<(Undo, String)>, Failure> {
-        let Some(place) = place else { return Ok(None) };
-        let what = format!("worker {place}");
-        if kind == Kind::KillWorker {
-            self.workers.kill(place).await?;
-            return Ok(Some((Undo::StartWorker(place), what)));
-        }
-        if let Some(process) = self.workers.worker(place)?.process() {
-            process.stop().await?;
-        }
-        if kind == Kind::ReplaceWorker {
-            self.workers.start(place, &self.network)?;
-        }
-        Ok(Some((Undo::WakeWorker(place), what)))
-    }
-
-    async fn disturbance(&self, kind: Kind, choice: u64) -> Option<(Disturbance, String)> {
-        let nodes: Vec<Host> = self.members();
-        let workers = self.worker_hosts();
-        let leader = match kind {
-            Kind::CutLeader | Kind::CutLeaderFromNodes => {
-                Some(Host::Node(self.coordinators.leader().await?))
-            }
-            _ => None,
-        };
-        let node = leader.or_else(|| pick(&nodes, choice))?;
-        let worker = pick(&workers, choice >> 8)?;
-        let everybody: Vec<Host> = nodes.iter().chain(&workers).copied().collect();
-        let others: Vec<Host> = nodes
-            .iter()
-            .copied()
-            .filter(|&other| other != node)
-            .collect();
-        let name = node.name();
-        Some(match kind {
-            // Half of the time a worker is on the same side.
-            Kind::CutLeader if choice.is_multiple_of(2) => {
-                let rest: Vec<Host> = everybody
-                    .iter()
-                    .copied()
-                    .filter(|&host| host != node && host != worker)
-                    .collect();
-                let ways = between(&[node, worker], &rest);
-                let what = format!("{name} and {} from everybody", worker.name());
-                (Disturbance::Cut(ways), what)
-            }
-            Kind::CutLeaderFromNodes => (
-                Disturbance::Cut(between(&[node], &others)),
-                format!("{name} from the other nodes"),
-            ),
-            Kind::OneWay => {
-                let sends = choice.is_multiple_of(2);
-                let ways = between(&[node], &everybody);
-                let ways = ways.into_iter().filter(|way| (way.from == node) == sends);
-                let text = if sends { "from" } else { "to" };
-                (
-                    Disturbance::Cut(ways.collect()),
-                    format!("nothing arrives {text} {name}"),
-                )
-            }
-            Kind::Partial => {
-                let other = pick(&others, choice >> 16)?;
-                (
-                    Disturbance::Cut(between(&[node], &[other])),
-                    format!("{name} and {} do not hear each other", other.name()),
-                )
-            }
-            Kind::CutWorker => (
-                Disturbance::Cut(between(&[worker], &nodes)),
-                format!("{} from all nodes", worker.name()),
-            ),
-            Kind::Loss => {
-                let percent = [5, 10, 20, 30][usize::try_from(choice % 4).unwrap_or(0)];
-                let ways = between(&everybody, &nodes);
-                let what = format!("{percent} % of all packets");
-                (Disturbance::Loss { ways, percent }, what)
-            }
-            _ => (
-                Disturbance::Cut(between(&[node], &everybody)),
-                format!("{name} from everybody"),
-            ),
-        })
-    }
-
-    async fn delay(&mut self, fault: u64, choice: u64) -> Result<Option<(Undo, String)>, Failure> {
-        let nodes = self.members();
-        let Some(to) = pick(&nodes, choice) else {
-            return Ok(None);
-        };
-        let from: Vec<Host> = nodes
-            .into_iter()
-            .chain(self.worker_hosts())
-            .filter(|&from| from != to)
-            .collect();
-        let Some(from) = pick(&from, choice >> 8) else {
-            return Ok(None);
-        };
-        let delay = Duration::from_millis(20 + (choice >> 16) % 400);
-        let addresses = self.network.addresses();
-        let (mut proxies, mut ports) = (Vec::new(), Vec::new());
-        for port in [CLIENT_PORT, PEER_PORT] {
-            let target = SocketAddr::from((addresses.of(to), port));
-            let proxy = DelayProxy::open(addresses.outside(), target, delay).await?;
-            ports.push((port, proxy.port()));
-            proxies.push(proxy);
-        }
-        let way = Way { from, to };
-        self.rules.add(fault, Disturbance::Detour { way, ports });
-        self.network.apply(&self.rules)?;
-        let what = format!("{} to {} by {delay:?}", from.name(), to.name());
-        Ok(Some((Undo::Network(proxies), what)))
-    }
-
-    fn jump(&mut self, choice: u64) -> Result<Option<(Undo, String)>, Failure> {
-        let hosts: Vec<Host> = self
-            .members()
-            .into_iter()
-            .chain(self.worker_hosts())
-            .filter(|&host| {
-                !self.is_disturbed(|undo| matches!(undo, Undo::SetClock(other) if *other == host))
-            })
-            .collect();
-        let Some(host) = pick(&hosts, choice) else {
-            return Ok(None);
-        };
-        let seconds = pick(&JUMPS_SECONDS, choice >> 8).unwrap_or(0);
-        self.set_clock(host, seconds)?;
-        let what = format!("{} by {seconds} s", host.name());
-        Ok(Some((Undo::SetClock(host), what)))
-    }
-
-    fn set_clock(&self, host: Host, seconds: i64) -> Result<(), Failure> {
-        match host {
-            Host::Node(place) => self.coordinators.node(place)?.orders().set_clock(seconds),
-            Host::Worker(place) => self.workers.worker(place)?.orders().set_clock(seconds),
-        }
-    }
-
-    async fn fill_disk(&mut self) -> Result<Option<(Undo, String)>, Failure> {
-        let well = self.well_nodes();
-        let disks = self.coordinators.nodes().iter();
-        let mut disks = disks.filter(|node| node.disk().is_some() && well.contains(&node.place()));
-        let Some(place) = disks.next().map(super::coordinators::Node::place) else {
-            return Ok(None);
-        };
-        let node = self.coordinators.node_mut(place)?;
-        node.excuse();
-        if let Some(disk) = node.disk() {
-            disk.fill().await?;
-        }
-        Ok(Some((Undo::FreeDisk(place), format!("node {place}"))))
-    }
-
-    async fn drain(&mut self, choice: u64) -> Result<Option<(Undo, String)>, Failure> {
-        let active: Vec<u8> = self
-            .workers
-            .places()
-            .into_iter()
-            .filter(|&place| {
-                !self.is_disturbed(|undo| matches!(undo, Undo::Activate(other) if *other == place))
-            })
-            .collect();
-        // Somebody must take the shards.
-        if active.len() < 2 {
-            return Ok(None);
-        }
-        let Some(place) = pick(&active, choice) else {
-            return Ok(None);
-        };
-        if self.set_mode(place, WorkerMode::Draining).await.is_err() {
-            // Without a quorum nobody is drained.
-            return Ok(None);
-        }
-        Ok(Some((Undo::Activate(place), format!("worker {place}"))))
-    }
-
-    async fn set_mode(&self, place: u8, mode: WorkerMode) -> Result<(), Failure> {
-        let client = self.coordinators.client();
-        let name = Host::Worker(place).name();
-        client.set_worker_mode(GROUP, &name, mode).await
-    }
-
-    /// Ends and starts every node, one after the other. Nothing else goes on beside it.
-    async fn rolling_restart(&mut self) -> Result<Option<String>, Failure> {
-        self.undo_all().await?;
-        let members = self.coordinators.members();
-        for &place in &members {
-            self.coordinators.stop(place).await?;
-            self.coordinators.start_node(place, &self.network).await?;
-        }
-        Ok(Some(format!("nodes {members:?}")))
-    }
-
-    /// Adds a node and removes another. Nothing else goes on beside it but the load.
-    async fn membership(&mut self, choice: u64) -> Result<Option<String>, Failure> {
-        self.undo_all().await?;
-        // The one with the small disk stays.
-        let nodes = self.coordinators.nodes().iter();
-        let nodes = nodes.filter(|node| node.has_joined() && node.disk().is_none());
-        let nodes: Vec<u8> = nodes.map(super::coordinators::Node::place).collect();
-        let Some(leaves) = pick(&nodes, choice) else {
-            return Ok(None);
-        };
-        let (added, removed) = self.coordinators.exchange(leaves, &self.network).await?;
-        Ok(Some(format!("node {added} added, node {removed} removed")))
     }
 
     async fn undo(&mut self, fault: u64) -> Result<(), Failure> {

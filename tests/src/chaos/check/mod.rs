@@ -12,6 +12,7 @@
 
 mod belief;
 mod calls;
+mod model;
 mod register;
 mod seals;
 mod watches;
