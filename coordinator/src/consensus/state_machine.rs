@@ -179,6 +179,17 @@ impl StateMachine {
     }
 }
 
+/// A node that stops in good order leaves nothing to be applied again.
+impl Drop for StateMachine {
+    fn drop(&mut self) {
+        let batch = self.shared.unwritten(|unwritten| unwritten.batch());
+        if let Err(error) = self.shared.storage.write(batch) {
+            tracing::warn!(%error, "what was applied last is not written, the next start applies it again");
+        }
+        self.shared.unwritten(Unwritten::clear);
+    }
+}
+
 impl RaftStateMachine<TypeConfig> for StateMachine {
     type SnapshotData = SnapshotFile;
     type SnapshotBuilder = SnapshotBuilder;

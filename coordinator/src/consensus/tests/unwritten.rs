@@ -77,7 +77,10 @@ async fn what_was_not_written_is_applied_again_by_the_next_process() {
     let storage = storage();
     let first = gathering(&storage).await;
     let state = first.shared.state();
-    first.close().await;
+    // A process that is killed does nothing any more.
+    std::mem::forget(first.state_machine);
+    drop((first.shared, first.log));
+    first.sync_task.join().await;
 
     let mut second = open_stores(Arc::clone(&storage));
     assert_eq!(second.shared.last_applied(), Some(log_id(1, 3)));
@@ -100,4 +103,17 @@ async fn a_snapshot_is_of_everything_that_was_applied() {
     assert_eq!(snapshot.meta.last_log_id, Some(log_id(1, 6)));
     assert_eq!(written(&storage), Some(log_id(1, 6)));
     stores.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_stops_leaves_nothing_to_apply_again() {
+    let storage = storage();
+    let stores = gathering(&storage).await;
+    let state = stores.shared.state();
+    stores.close().await;
+    assert_eq!(written(&storage), Some(log_id(1, 6)));
+
+    let next = open_stores(Arc::clone(&storage));
+    assert_eq!(next.shared.state(), state);
+    next.close().await;
 }
