@@ -27,7 +27,7 @@ prove: setup ## Look for what would break a promise: a model of the protocol, an
 fuzz: setup ## Fuzz everything that reads bytes from outside (SECONDS=60 for each of ten targets)
 	@.ci/fuzz $(or $(SECONDS),60)
 
-mutations: setup ## Make known mistakes, one at a time in a copy, and show that a check finds each (an hour)
+mutations: setup ## Make known mistakes, one at a time in a copy, and show that a check finds each
 	@.ci/mutations
 
 check: ## Run everything that a change must pass; changes no file

@@ -13,7 +13,7 @@
 //!    | consensus/     propose -> replicate -> commit                   |
 //!    |                ownership::apply (pure)  ->  Vec<Event>          |
 //!    +----------------------------------------------------------------+
-//!             | touched records, one batch         | events, after the batch
+//!             | touched records, gathered          | events, after commit
 //!             v                                    v
 //!         +----------+                        +---------+
 //!         | storage/ |                        | watch/  |---> rpc, http, control, metrics

@@ -9,7 +9,7 @@
 //!                 │  ▲
 //!                 │  └── network ◀── peers ──▶ peer_service
 //!                 ▼ committed
-//!            state_machine ─▶ ownership::apply ──▶ Storage    one batch of touched records
+//!            state_machine ─▶ ownership::apply ──▶ Storage    touched records, gathered
 //!                 │
 //!                 └─▶ Observer, then the proposer
 //! ```
@@ -23,9 +23,9 @@
 //! | `membership`, `status`, `leadership` | who is in the cluster, how it does, who leads |
 //! | `leading` | this node as the leader of one term |
 //! | `observer` | who is told what was applied |
-//! | `log_store`, `group_commit`, `log_size` | openraft's log over [`Storage`](crate::storage::Storage) |
+//! | `log_store`, `log_tail`, `group_commit`, `log_size` | openraft's log over [`Storage`](crate::storage::Storage) |
 //! | `state_machine`, `snapshot` | the state over `Storage`, snapshot files |
-//! | `connector`, `links`, `network`, `peer_service` | the peer protocol |
+//! | `connector`, `links`, `network`, `unanswered`, `peer_service` | the peer protocol |
 //! | `codec`, `wire`, `meta` | our own encoding of openraft's types, on disk and on the wire |
 //! | `types`, `runtime` | what openraft is instantiated with |
 //!
@@ -68,6 +68,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod types;
+mod unanswered;
 mod wire;
 
 pub use self::connector::{Connector, InvalidAddress, Lane, TcpConnector, peer_endpoint};

@@ -8,7 +8,6 @@
 //! * Answers of a stream come in the order of its requests.
 //! * A peer that cannot be reached is [`Unreachable`], so that openraft waits before it tries again.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -31,7 +30,6 @@ use openraft::{
 };
 use tenure_proto::raft::v1 as pb;
 use tenure_proto::raft::v1::peer_client::PeerClient;
-use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 
@@ -44,12 +42,8 @@ use super::runtime::{self, Moment, blocking};
 use super::snapshot::{CHUNK_BYTES_MAX, SnapshotFile};
 use super::state_machine::{Shared, SnapshotPieces};
 use super::types::{Snapshot, TypeConfig, Vote};
+use super::unanswered::Unanswered;
 use super::wire;
-
-/// Requests of a stream that wait for their answer, at most. While they do entries gather, and the next
-/// request takes them all: under load a follower syncs once for many, and each message costs as much
-/// as tens of entries.
-const REQUESTS_WAITING_MAX: usize = 1;
 
 impl From<CodecError> for PeerError {
     fn from(error: CodecError) -> Self {
@@ -171,23 +165,23 @@ impl Peer {
         &self,
         input: impl futures::Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
     ) -> Result<Answers<'_>, PeerError> {
-        let waiting = Arc::new(Waiting::default());
-        let (sent, room) = (Arc::clone(&waiting), Arc::clone(&waiting));
+        let unanswered = Arc::new(Unanswered::new());
+        let (sent, before) = (Arc::clone(&unanswered), Arc::clone(&unanswered));
         // A stream belongs to one leadership.
         let leader = Arc::new(OnceLock::new());
         let leading = Arc::clone(&leader);
         // The transport polls the requests in a task of its own. They must end with the answers, or
         // they would take entries away from the stream that follows.
         let ended = CancellationToken::new();
-        let requests = stream::unfold((input, room), |(mut input, room)| async {
-            room.has_room().await;
+        let requests = stream::unfold((input, before), |(mut input, before)| async {
+            before.is_answered().await;
             let next = input.next().await?;
-            Some((next, (input, room)))
+            Some((next, (input, before)))
         });
         let requests = requests
             .take_until(ended.clone().cancelled_owned())
             .map(move |request| {
-                sent.push();
+                sent.sent();
                 let _first = leading.set(request.vote);
                 wire::append_to_proto(request)
             });
@@ -199,7 +193,7 @@ impl Peer {
         Ok(Answers {
             peer: self,
             inbound,
-            waiting,
+            unanswered,
             leader,
             silence_max,
             _end: end,
@@ -282,59 +276,11 @@ impl From<PeerError> for SendError {
     }
 }
 
-/// When the requests of a stream that are not answered yet were sent.
-#[derive(Default)]
-struct Waiting {
-    since: Mutex<VecDeque<Moment>>,
-    pushed: Notify,
-    popped: Notify,
-}
-
-impl Waiting {
-    fn push(&self) {
-        self.since
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push_back(runtime::now());
-        self.pushed.notify_one();
-    }
-
-    fn answered(&self) {
-        self.since
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front();
-        self.popped.notify_one();
-    }
-
-    /// Waits until one more request may be sent.
-    async fn has_room(&self) {
-        while self.count() >= REQUESTS_WAITING_MAX {
-            self.popped.notified().await;
-        }
-    }
-
-    fn count(&self) -> usize {
-        self.since
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
-    }
-
-    fn oldest(&self) -> Option<Moment> {
-        self.since
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .front()
-            .copied()
-    }
-}
-
 /// The answers to a stream of requests.
 struct Answers<'a> {
     peer: &'a Peer,
     inbound: tonic::Streaming<pb::AppendResponse>,
-    waiting: Arc<Waiting>,
+    unanswered: Arc<Unanswered>,
     /// The leadership of the requests, once there was one.
     leader: Arc<OnceLock<Vote>>,
     silence_max: Duration,
@@ -347,7 +293,7 @@ impl Answers<'_> {
         let Some(response) = self.next_response().await? else {
             return Ok(None);
         };
-        self.waiting.answered();
+        self.unanswered.answered();
         let answer = wire::appended_from_proto(response)?;
         let Some(&leader) = self.leader.get() else {
             return Ok(Some(answer));
@@ -362,10 +308,10 @@ impl Answers<'_> {
     async fn next_response(&mut self) -> Result<Option<pb::AppendResponse>, PeerError> {
         loop {
             // The peer owes nothing while nothing was sent, however long that lasts.
-            let Some(since) = self.waiting.oldest() else {
+            let Some(since) = self.unanswered.since() else {
                 tokio::select! {
                     response = self.inbound.message() => return Ok(response?),
-                    () = self.waiting.pushed.notified() => continue,
+                    () = self.unanswered.is_sent() => continue,
                 }
             };
             let left = self.silence_max.saturating_sub(since.elapsed());

@@ -42,7 +42,6 @@ use tenure_ownership::record::RecordWrite;
 pub(super) use self::builder::SnapshotBuilder;
 pub(super) use self::pieces::SnapshotPieces;
 pub(super) use self::shared::Shared;
-use self::unwritten::Unwritten;
 use super::Outcome;
 use super::meta;
 use super::runtime::blocking;
@@ -55,7 +54,7 @@ use crate::storage::StorageError;
 /// Entries applied before their effects are told, at most. Proposers wait for all of them.
 const APPLY_ENTRIES_MAX: usize = 512;
 
-/// Bytes of records after which a batch is written.
+/// Bytes of records after which the effects are told as well; a snapshot is installed in batches of them.
 const APPLY_BYTES_MAX: usize = 4 << 20;
 
 /// A batch larger than this is written on a blocking thread: filling the write buffers can make it
@@ -165,28 +164,23 @@ impl StateMachine {
         Ok(())
     }
 
-    /// Writes what waits. Readers find it there until it is in storage.
+    /// Writes what waits.
     async fn write(&self) -> io::Result<()> {
-        let storage = Arc::clone(&self.shared.storage);
-        let batch = self.shared.unwritten(|unwritten| unwritten.batch());
-        if batch.size_bytes() <= INLINE_WRITE_BYTES_MAX {
-            storage.write(batch)?;
-        } else {
-            blocking(move || storage.write(batch)).await??;
+        let waiting_bytes = self.shared.unwritten(|unwritten| unwritten.bytes());
+        if waiting_bytes <= INLINE_WRITE_BYTES_MAX {
+            return Ok(self.shared.write_unwritten()?);
         }
-        self.shared.unwritten(Unwritten::clear);
-        Ok(())
+        let shared = Arc::clone(&self.shared);
+        Ok(blocking(move || shared.write_unwritten()).await??)
     }
 }
 
 /// A node that stops in good order leaves nothing to be applied again.
 impl Drop for StateMachine {
     fn drop(&mut self) {
-        let batch = self.shared.unwritten(|unwritten| unwritten.batch());
-        if let Err(error) = self.shared.storage.write(batch) {
+        if let Err(error) = self.shared.write_unwritten() {
             tracing::warn!(%error, "what was applied last is not written, the next start applies it again");
         }
-        self.shared.unwritten(Unwritten::clear);
     }
 }
 
@@ -232,6 +226,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             last_log_id: meta.last_log_id,
             membership: meta.last_membership.clone(),
         };
+        // Of the state that the snapshot replaces. Nothing of it may wait while that happens: written
+        // later, it would put the new state's note of what is applied back.
+        self.write().await?;
         let shared = Arc::clone(&self.shared);
         let installed =
             blocking(move || install::install_snapshot(&shared, &expected, file)).await?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Parser;
 use cluster_tests::failure::Failure;
 use cluster_tests::worker::{
-    CallLog, Membership, RecordedStore, Reports, Scribe, report_end, run_program,
+    CallLog, Membership, RecordedStore, Reports, Scribe, run_program, run_watched,
 };
 use tenure::connection::{Connection, ConnectionOptions};
 use tenure::{ReplicatedStore, Worker};
@@ -18,9 +18,6 @@ use tenure_fence::{SqlOptions, SqliteStore};
 
 /// How long a store may be asked again before the write is given up for the next one.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long belief is watched on after the worker has stopped, so that the last spans are reported.
-const LAST_LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -68,23 +65,12 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     let worker = worker.build()?;
     let observer = worker.observer();
-    let running = Box::pin(worker.run(async {
+    let running = worker.run(async {
         // Without signals it runs until it is killed, which is what happens to workers here.
         if let Err(error) = tokio::signal::ctrl_c().await {
             tracing::warn!(%error, "cannot wait for Ctrl-C");
             std::future::pending::<()>().await;
         }
-    }));
-    let watching = scribe.watch_belief();
-    let outcome = {
-        let mut watching = std::pin::pin!(watching);
-        let outcome = tokio::select! {
-            outcome = running => outcome,
-            () = &mut watching => Ok(()),
-        };
-        let _over = tokio::time::timeout(LAST_LOOK, watching).await;
-        outcome
-    };
-    report_end(Reports, &observer, &outcome);
-    Ok(outcome?)
+    });
+    run_watched(running, scribe.watch_belief(), &observer).await
 }

@@ -7,11 +7,8 @@ use std::time::Duration;
 use clap::Parser;
 use cluster_tests::failure::Failure;
 use cluster_tests::worker::{
-    Gate, Holder, HolderOptions, Membership, Order, Reports, orders, report_end, run_program,
+    Gate, Holder, HolderOptions, Membership, Order, Reports, orders, run_program, run_watched,
 };
-
-/// How long belief is watched on after the worker has stopped, so that the last spans are reported.
-const LAST_LOOK: Duration = Duration::from_millis(20);
 
 /// How long a stubborn handler keeps the worker from stopping.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
@@ -45,19 +42,8 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         .handler(holder.clone())
         .build()?;
     let observer = worker.observer();
-    let running = Box::pin(worker.run(obey(gate, holder.clone())));
-    let watching = holder.watch_belief();
-    let outcome = {
-        let mut watching = std::pin::pin!(watching);
-        let outcome = tokio::select! {
-            outcome = running => outcome,
-            () = &mut watching => Ok(()),
-        };
-        let _over = tokio::time::timeout(LAST_LOOK, watching).await;
-        outcome
-    };
-    report_end(reports, &observer, &outcome);
-    Ok(outcome?)
+    let running = worker.run(obey(gate, holder.clone()));
+    run_watched(running, holder.watch_belief(), &observer).await
 }
 
 /// Carries out the orders of the story until the one to stop.

@@ -26,15 +26,28 @@ pub struct Believed {
     pub until_ns: u64,
 }
 
-/// Returns the pairs that believed in the same shard at once, at different epochs.
+/// Returns the pairs that believed in the same shard at once, at different epochs. Of the spans of one epoch
+/// only that which lasts longest is paired, so that many spans are compared in little time.
 #[must_use]
 pub fn overlaps(spans: &[Believed]) -> Vec<(Believed, Believed)> {
+    let mut shards: BTreeMap<u32, Vec<&Believed>> = BTreeMap::new();
+    for span in spans {
+        shards.entry(span.shard).or_default().push(span);
+    }
     let mut found = Vec::new();
-    for (position, left) in spans.iter().enumerate() {
-        for right in &spans[position + 1..] {
-            let other_tenure = left.shard == right.shard && left.epoch != right.epoch;
-            if other_tenure && left.from_ns <= right.until_ns && right.from_ns <= left.until_ns {
-                found.push((left.clone(), right.clone()));
+    for spans in shards.values_mut() {
+        spans.sort_by_key(|span| span.from_ns);
+        // Of each epoch, of those that began already.
+        let mut longest: BTreeMap<u64, &Believed> = BTreeMap::new();
+        for &span in spans.iter() {
+            // What is over is no one's rival any more.
+            longest.retain(|_, before| before.until_ns >= span.from_ns);
+            for &before in longest.values().filter(|before| before.epoch != span.epoch) {
+                found.push((before.clone(), span.clone()));
+            }
+            let known = longest.entry(span.epoch).or_insert(span);
+            if known.until_ns < span.until_ns {
+                *known = span;
             }
         }
     }
@@ -164,9 +177,13 @@ mod tests {
             span(0, 2, 11, 20),
             span(1, 1, 5, 15),
             span(0, 1, 9, 10),
+            span(0, 3, 21, 21),
         ];
         assert_eq!(overlaps(&apart), []);
         let both = [span(0, 1, 0, 10), span(0, 2, 10, 20)];
         assert_eq!(overlaps(&both), [(both[0].clone(), both[1].clone())]);
+        // Also when shorter spans of the same epochs lie between.
+        let nested = [span(0, 1, 0, 100), span(0, 1, 5, 10), span(0, 2, 50, 60)];
+        assert_eq!(overlaps(&nested).len(), 1);
     }
 }

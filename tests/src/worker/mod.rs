@@ -25,7 +25,7 @@ pub use holder::{Holder, HolderOptions};
 pub use local::LocalWorker;
 pub use order::{Order, orders};
 pub use process::{ReportLog, WorkerOptions, WorkerProcess};
-pub use program::{Membership, report_end, run_program};
+pub use program::{Membership, report_end, run_program, run_watched};
 pub use recorded::{CallLog, RecordedStore};
 pub use report::{Report, Reports, now_ns};
 pub use scribe::Scribe;

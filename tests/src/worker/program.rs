@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure::connection::{Connection, ConnectionOptions};
 use tenure::{Observer, ReplicatedStore, RunError, Worker, WorkerBuilder};
@@ -11,6 +12,9 @@ use tenure::{Observer, ReplicatedStore, RunError, Worker, WorkerBuilder};
 use super::gate::{Gate, GatedStore};
 use super::report::{Report, Reports};
 use crate::failure::Failure;
+
+/// How long belief is watched on after the worker has stopped, so that the last spans are reported.
+const LAST_LOOK: Duration = Duration::from_millis(20);
 
 /// The arguments of every worker program; see `WorkerOptions`.
 #[derive(Clone, Debug, clap::Args)]
@@ -61,6 +65,27 @@ pub async fn run_program(
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs a worker while its belief is watched, and reports how it ended.
+///
+/// # Errors
+///
+/// What ended the worker, if it was not told to stop.
+pub async fn run_watched(
+    worker: impl Future<Output = Result<(), RunError>>,
+    watching: impl Future<Output = ()>,
+    observer: &Observer,
+) -> Result<(), Failure> {
+    let mut worker = Box::pin(worker);
+    let mut watching = std::pin::pin!(watching);
+    let outcome = tokio::select! {
+        outcome = &mut worker => outcome,
+        () = &mut watching => Ok(()),
+    };
+    let _over = tokio::time::timeout(LAST_LOOK, watching).await;
+    report_end(Reports, observer, &outcome);
+    Ok(outcome?)
 }
 
 /// Reports how a worker ended.

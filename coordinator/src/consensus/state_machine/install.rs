@@ -8,10 +8,9 @@ use super::super::snapshot::{SnapshotContent, SnapshotError, SnapshotFile, Snaps
 use super::APPLY_BYTES_MAX;
 use super::current::{UNFINISHED, make_current, name_finally, pointer_to, snapshot_of};
 use super::shared::{Shared, load_state};
-use super::unwritten::Unwritten;
 use crate::storage::{Batch, Table};
 
-/// Replaces the state by a snapshot's. Blocks.
+/// Replaces the state by a snapshot's, when nothing of it waits to be written. Blocks.
 pub(super) fn install_snapshot(
     shared: &Shared,
     expected: &SnapshotContent,
@@ -62,7 +61,6 @@ pub(super) fn install_snapshot(
         *current = state;
         shared.generation.store(new.0, Ordering::Release);
     });
-    shared.unwritten(Unwritten::clear);
     let mut batch = Batch::new();
     batch.delete_range(Table::State, old.start(), new.start());
     storage.write(batch)?;

@@ -127,6 +127,18 @@ impl Shared {
             .clone()
     }
 
+    /// Writes what waits, which only the task that applies may do. Readers find it there until it is in
+    /// storage. Blocks.
+    pub(super) fn write_unwritten(&self) -> Result<(), StorageError> {
+        let batch = self.unwritten(|unwritten| unwritten.batch());
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.storage.write(batch)?;
+        self.unwritten(Unwritten::clear);
+        Ok(())
+    }
+
     /// Works on what waits to be written.
     pub(super) fn unwritten<R>(&self, f: impl FnOnce(&mut Unwritten) -> R) -> R {
         f(&mut self

@@ -59,6 +59,11 @@ impl Unwritten {
         self.records.get(key).cloned()
     }
 
+    /// Returns the bytes of keys and values that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Tells whether it is time to write.
     pub(super) fn is_due(&self) -> bool {
         self.bytes >= BYTES_MAX
@@ -86,7 +91,7 @@ impl Unwritten {
         batch
     }
 
-    /// Forgets what was written, or what a snapshot has replaced.
+    /// Forgets what was written.
     pub(super) fn clear(&mut self) {
         *self = Self {
             written_at: Some(runtime::now()),

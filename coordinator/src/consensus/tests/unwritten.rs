@@ -11,6 +11,7 @@ use tenure_ownership::record::RecordWrite;
 
 use super::super::meta;
 use super::super::types::LogId;
+use super::durability::Held;
 use super::{Stores, history, log_id, open_stores};
 use crate::storage::{MemoryStorage, Records, Storage};
 
@@ -115,5 +116,32 @@ async fn a_node_that_stops_leaves_nothing_to_apply_again() {
 
     let next = open_stores(Arc::clone(&storage));
     assert_eq!(next.shared.state(), state);
+    next.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_gathered_never_follows_the_snapshot_that_replaced_it() {
+    let source_storage = storage();
+    let mut source = open_stores(Arc::clone(&source_storage));
+    source.apply_history(9).await;
+    let mut builder = source.state_machine.get_snapshot_builder().await;
+    let snapshot = builder.build_snapshot().await.unwrap();
+
+    let held = Arc::new(Held::default());
+    let storage: Arc<dyn Storage> = Arc::clone(&held) as Arc<dyn Storage>;
+    let mut target = gathering(&storage).await;
+    let file = target.receive(source_storage.as_ref(), &snapshot);
+    // The switch is written and fails to be synced: the node stops, and nobody knows which state is next.
+    held.break_syncs();
+    let installed = target
+        .state_machine
+        .install_snapshot(&snapshot.meta, file)
+        .await;
+    assert!(installed.is_err());
+    target.close().await;
+
+    let next = open_stores(Arc::clone(&storage));
+    assert_eq!(next.shared.last_applied(), snapshot.meta.last_log_id);
+    assert_eq!(next.shared.state(), source.shared.state());
     next.close().await;
 }
