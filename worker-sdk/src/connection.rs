@@ -33,6 +33,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
@@ -125,7 +126,33 @@ impl Connection {
         F: Fn(Service) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
-        self.call(Target::Leader, repeat, call).await
+        let trying = self.call(Target::Leader, repeat, self.deadline(), call);
+        trying.await.map(|answered| answered.value)
+    }
+
+    /// As [`leader`](Connection::leader), always repeated, until `deadline`; and says of what was answered
+    /// whether an earlier try may have happened.
+    pub(crate) async fn leader_until<T, F, Fut>(
+        &self,
+        deadline: Instant,
+        call: F,
+    ) -> Result<Answered<T>, CallError>
+    where
+        F: Fn(Service) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        self.call(Target::Leader, Repeat::Always, deadline, call)
+            .await
+    }
+
+    /// Returns how long a call may take.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.inner.options.call_timeout
+    }
+
+    /// When a call that begins now is over.
+    fn deadline(&self) -> Instant {
+        tokio::time::sleep(self.call_timeout()).deadline()
     }
 
     /// Calls any node that answers: for reads of what that node has applied.
@@ -138,7 +165,8 @@ impl Connection {
         F: Fn(Service) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
-        self.call(Target::Any, repeat, call).await
+        let trying = self.call(Target::Any, repeat, self.deadline(), call);
+        trying.await.map(|answered| answered.value)
     }
 
     /// Opens a connection to the next node in turn, for a stream. Returns its address with it.
@@ -162,7 +190,13 @@ impl Connection {
         self.failed(address);
     }
 
-    async fn call<T, F, Fut>(&self, target: Target, repeat: Repeat, call: F) -> Result<T, CallError>
+    async fn call<T, F, Fut>(
+        &self,
+        target: Target,
+        repeat: Repeat,
+        deadline: Instant,
+        call: F,
+    ) -> Result<Answered<T>, CallError>
     where
         F: Fn(Service) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
@@ -187,7 +221,12 @@ impl Connection {
                     .await;
                 asking = None;
                 let mut error = match answer {
-                    Ok(value) => return Ok(value),
+                    Ok(value) => {
+                        return Ok(Answered {
+                            value,
+                            earlier_may_have_happened: may_have_happened,
+                        });
+                    }
                     Err(error) => error,
                 };
                 may_have_happened |= error.may_have_happened;
@@ -205,7 +244,7 @@ impl Connection {
                 tokio::time::sleep(backoff.next()).await;
             }
         };
-        if let Ok(outcome) = tokio::time::timeout(timeout, trying).await {
+        if let Ok(outcome) = tokio::time::timeout_at(deadline, trying).await {
             return outcome;
         }
         if let Some(address) = asking {
@@ -313,6 +352,14 @@ impl Connection {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// An answer, and what is known of the tries before it.
+#[derive(Debug)]
+pub(crate) struct Answered<T> {
+    pub(crate) value: T,
+    /// Whether an earlier try, which was not answered, may have happened.
+    pub(crate) earlier_may_have_happened: bool,
 }
 
 #[derive(Clone, Copy)]

@@ -1,5 +1,7 @@
 //! The replicated store: checkpoints kept by the coordinator cluster itself.
 
+mod writes;
+
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
@@ -16,6 +18,7 @@ use tenure_proto::{reason, v1};
 
 use crate::connection::{CallError, Connection, Repeat, Service};
 use crate::convert;
+use crate::replicated::writes::Writes;
 
 /// Most tenures in one request.
 const TENURES_MAX: usize = 1_000;
@@ -34,6 +37,9 @@ type Sealed = Result<Option<Checkpoint>, CheckpointError>;
 /// not leases. Every call is bounded in time by the connection's call timeout and is repeated within
 /// it: seals, writes and deletions carry their own identity, so twice is as good as once.
 ///
+/// Writes of several shards that are made at the same time share requests, so that the owner of many
+/// shards writes at a fraction of the cost: use one store, or its clones, for all of them.
+///
 /// ```
 /// use tenure::ReplicatedStore;
 /// use tenure::connection::{Connection, ConnectionOptions};
@@ -45,6 +51,7 @@ type Sealed = Result<Option<Checkpoint>, CheckpointError>;
 #[derive(Clone, Debug)]
 pub struct ReplicatedStore {
     connection: Connection,
+    writes: Writes,
 }
 
 impl ReplicatedStore {
@@ -56,7 +63,10 @@ impl ReplicatedStore {
     /// The connection should not be the one heartbeats use: a large checkpoint would hold them up.
     #[must_use]
     pub fn new(connection: Connection) -> Self {
-        Self { connection }
+        Self {
+            writes: Writes::new(connection.clone()),
+            connection,
+        }
     }
 
     /// Seals shards of one group and owner, at most [`TENURES_MAX`] of them.
@@ -169,17 +179,8 @@ impl CheckpointStore for ReplicatedStore {
             write_id: write.write_id.get().to_be_bytes().to_vec().into(),
             data: write.data,
         };
-        let written = self
-            .connection
-            .leader(Repeat::Always, |service| {
-                let request = request.clone();
-                async move { client(service).write(request).await }
-            })
-            .await;
-        match written {
-            Ok(_) => Ok(()),
-            Err(error) => Err(refused(token, write.sequence, &error)),
-        }
+        let written = self.writes.write(request).await;
+        written.map_err(|error| refused(token, write.sequence, &error))
     }
 
     async fn read(&self, resource: &Resource) -> Result<Option<Checkpoint>, CheckpointError> {

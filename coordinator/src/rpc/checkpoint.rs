@@ -18,6 +18,7 @@ use tonic::{Request, Response, Status};
 use super::context::RpcContext;
 use super::convert::{self, CHECKPOINT_BYTES_MAX, Invalid};
 use super::{present, status};
+use crate::consensus::Proposal;
 
 /// An answer to a seal carries at most this many bytes of checkpoints, and at least one checkpoint.
 const SEAL_BYTES_MAX: usize = 3 << 20;
@@ -179,6 +180,45 @@ impl Checkpoints {
         Ok(outcomes)
     }
 
+    /// Writes in the order of the requests: all are under way before the first is decided.
+    async fn write_all(
+        &self,
+        requests: Vec<pb::WriteRequest>,
+        within: Duration,
+    ) -> Vec<Result<Revision, Status>> {
+        let mut proposals = Vec::with_capacity(requests.len());
+        for request in requests {
+            proposals.push(self.begin_write(request, within).await);
+        }
+        let mut outcomes = Vec::with_capacity(proposals.len());
+        for proposal in proposals {
+            outcomes.push(match proposal {
+                Ok(proposal) => self
+                    .context
+                    .decided(proposal)
+                    .await
+                    .map(|(revision, _)| revision),
+                Err(status) => Err(status),
+            });
+        }
+        outcomes
+    }
+
+    async fn begin_write(
+        &self,
+        request: pb::WriteRequest,
+        within: Duration,
+    ) -> Result<Proposal, Status> {
+        let bytes = request.data.len();
+        if bytes > CHECKPOINT_BYTES_MAX {
+            return Err(status::too_large(bytes, CHECKPOINT_BYTES_MAX));
+        }
+        let write = convert::write(request).map_err(status::invalid)?;
+        self.context
+            .submit(&Command::WriteCheckpoint(write), within)
+            .await
+    }
+
     async fn read_latest(&self, shard: &ShardRef, within: Duration) -> Result<Found, Status> {
         let index = ShardIndex(shard.index);
         // Names the group or shard that is not there, also after asking a quorum.
@@ -214,6 +254,22 @@ fn current(shard: &Shard, tenure: Tenure) -> u64 {
     shard.epoch.map_or(tenure.epoch.get(), |epoch| {
         epoch.get().max(tenure.epoch.get())
     })
+}
+
+/// What every write failed with, if that is another node's leading. Said of the whole request, the
+/// client follows the hint with all of it.
+fn led_elsewhere(outcomes: &[Result<Revision, Status>]) -> Option<Status> {
+    let refused = |outcome: &Result<Revision, Status>| {
+        let status = outcome.as_ref().err();
+        status
+            .filter(|status| status::is_not_leader(status))
+            .cloned()
+    };
+    let first = refused(outcomes.first()?)?;
+    outcomes
+        .iter()
+        .all(|outcome| refused(outcome).is_some())
+        .then_some(first)
 }
 
 fn is_content(bytes: &[u8], content: Content) -> bool {
@@ -258,18 +314,25 @@ impl CheckpointService for Checkpoints {
         request: Request<pb::WriteRequest>,
     ) -> Result<Response<pb::WriteResponse>, Status> {
         let within = self.context.deadline(request.metadata());
-        let bytes = request.get_ref().data.len();
-        if bytes > CHECKPOINT_BYTES_MAX {
-            return Err(status::too_large(bytes, CHECKPOINT_BYTES_MAX));
-        }
-        let write = convert::write(request.into_inner()).map_err(status::invalid)?;
-        let (revision, _) = self
-            .context
-            .propose(Command::WriteCheckpoint(write), within)
-            .await?;
+        let proposal = self.begin_write(request.into_inner(), within).await?;
+        let (revision, _) = self.context.decided(proposal).await?;
         Ok(Response::new(pb::WriteResponse {
             revision: revision.0,
         }))
+    }
+
+    async fn write_many(
+        &self,
+        request: Request<pb::WriteManyRequest>,
+    ) -> Result<Response<pb::WriteManyResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let writes = convert::write_many(request.into_inner()).map_err(status::invalid)?;
+        let outcomes = self.write_all(writes, within).await;
+        if let Some(status) = led_elsewhere(&outcomes) {
+            return Err(status);
+        }
+        let outcomes = outcomes.into_iter().map(present::write_outcome).collect();
+        Ok(Response::new(pb::WriteManyResponse { outcomes }))
     }
 
     async fn read(

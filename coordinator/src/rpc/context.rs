@@ -18,7 +18,7 @@ use super::convert::TtlBounds;
 use super::state_cache::StateCache;
 use super::status;
 use crate::config::Limits;
-use crate::consensus::Consensus;
+use crate::consensus::{Consensus, Proposal};
 use crate::metrics;
 use crate::watch::Hub;
 
@@ -109,8 +109,7 @@ impl RpcContext {
         command: Command,
         within: Duration,
     ) -> Result<(Revision, Effect), Status> {
-        let outcome = self.try_propose(command, within).await?;
-        outcome.map_err(|rejection| status::rejection(&rejection))
+        self.decided(self.submit(&command, within).await?).await
     }
 
     /// As [`RpcContext::propose`], for callers that act upon a rejection.
@@ -119,20 +118,25 @@ impl RpcContext {
         command: Command,
         within: Duration,
     ) -> Result<Result<(Revision, Effect), Rejection>, Status> {
+        outcome(self.submit(&command, within).await?).await
+    }
+
+    /// Puts a command into the queue of the leader's log, to wait for its effect with
+    /// [`RpcContext::decided`]. Commands take effect in the order in which they were submitted.
+    pub(super) async fn submit(
+        &self,
+        command: &Command,
+        within: Duration,
+    ) -> Result<Proposal, Status> {
         ::metrics::counter!(metrics::PROPOSALS).increment(1);
-        let applied = self
-            .consensus
-            .propose(&command, within)
-            .await
-            .map_err(|error| status::from_propose(&error))?;
-        let revision = applied.revision;
-        Ok(applied
-            .outcome
-            .map(|effect| (revision, effect))
-            .inspect_err(|rejection| {
-                let reason = status::reason_of(rejection);
-                ::metrics::counter!(metrics::REJECTIONS, "reason" => reason).increment(1);
-            }))
+        let submitted = self.consensus.submit(command, within).await;
+        submitted.map_err(|error| status::from_propose(&error))
+    }
+
+    /// Waits for the effect of a command that was submitted.
+    pub(super) async fn decided(&self, proposal: Proposal) -> Result<(Revision, Effect), Status> {
+        let outcome = outcome(proposal).await?;
+        outcome.map_err(|rejection| status::rejection(&rejection))
     }
 
     /// Waits until the state here contains every command acknowledged anywhere before the call.
@@ -174,6 +178,20 @@ impl RpcContext {
             read(state, group)
         })
     }
+}
+
+/// Waits for what becomes of a command that was submitted.
+async fn outcome(proposal: Proposal) -> Result<Result<(Revision, Effect), Rejection>, Status> {
+    let applied = proposal.applied().await;
+    let applied = applied.map_err(|error| status::from_propose(&error))?;
+    let revision = applied.revision;
+    Ok(applied
+        .outcome
+        .map(|effect| (revision, effect))
+        .inspect_err(|rejection| {
+            let reason = status::reason_of(rejection);
+            ::metrics::counter!(metrics::REJECTIONS, "reason" => reason).increment(1);
+        }))
 }
 
 /// The cluster of a state; without one, the node knows nothing yet.

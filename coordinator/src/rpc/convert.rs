@@ -35,6 +35,10 @@ pub(super) const CHECKPOINT_BYTES_MAX: usize = 1 << 20;
 /// Most shards sealed by one request.
 const SEAL_TENURES_MAX: usize = 1_000;
 
+/// Most checkpoints written by one request, and their bytes together.
+const WRITES_MAX: usize = 256;
+const WRITES_BYTES_MAX: usize = CHECKPOINT_BYTES_MAX;
+
 /// Shards listed by one request: at most, and if it names no number.
 const SHARDS_PAGE: Page = Page {
     max: 10_000,
@@ -287,6 +291,18 @@ pub(super) fn write(request: pb::WriteRequest) -> Result<WriteCheckpoint, Invali
         crc32c,
         data: request.data,
     })
+}
+
+/// Bounds the writes of one request. Each is judged by itself.
+pub(super) fn write_many(request: pb::WriteManyRequest) -> Result<Vec<pb::WriteRequest>, Invalid> {
+    let bytes: usize = request.writes.iter().map(|write| write.data.len()).sum();
+    if request.writes.len() > WRITES_MAX || bytes > WRITES_BYTES_MAX {
+        return Err(Invalid::new(
+            "writes",
+            format!("at most {WRITES_MAX} with {WRITES_BYTES_MAX} bytes together are allowed"),
+        ));
+    }
+    Ok(request.writes)
 }
 
 pub(super) fn read(request: pb::ReadRequest) -> Result<(ShardRef, bool), Invalid> {

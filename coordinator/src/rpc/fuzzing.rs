@@ -14,7 +14,7 @@ pub fn request(kind: u8, bytes: &[u8]) {
         min: Duration::from_secs(1),
         max: Duration::from_secs(600),
     };
-    match kind % 17 {
+    match kind % 18 {
         0 => drop(as_message(bytes, convert::seal)),
         1 => drop(as_message(bytes, convert::write)),
         2 => drop(as_message(bytes, convert::read)),
@@ -41,7 +41,8 @@ pub fn request(kind: u8, bytes: &[u8]) {
         15 => drop(as_message(bytes, |request: pb::AddNodeRequest| {
             convert::node(request.node)
         })),
-        _ => drop(as_message(bytes, worker::up)),
+        16 => drop(as_message(bytes, worker::up)),
+        _ => drop(as_message(bytes, convert::write_many)),
     }
 }
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tenure_ownership::event::EndCause;
 use tenure_ownership::group::{Group, GroupPhase};
-use tenure_ownership::ids::{ClusterId, SessionId, ShardIndex, WorkerName};
+use tenure_ownership::ids::{ClusterId, Revision, SessionId, ShardIndex, WorkerName};
 use tenure_ownership::policy::Policy;
 use tenure_ownership::session::{SessionEnd, Worker, WorkerMode};
 use tenure_ownership::shard::{RevokeReason, Shard, ShardState, Written};
 use tenure_ownership::{Event, State};
 use tenure_proto::v1 as pb;
+use tonic::Status;
 
 use crate::watch::Cursor;
 
@@ -32,6 +33,21 @@ pub(super) fn cursor(cursor: Cursor) -> pb::Cursor {
     pb::Cursor {
         revision: cursor.revision.0,
         ordinal: cursor.ordinal,
+    }
+}
+
+/// What became of one of several writes.
+pub(super) fn write_outcome(outcome: Result<Revision, Status>) -> pb::WriteOutcome {
+    match outcome {
+        Ok(revision) => pb::WriteOutcome {
+            revision: revision.0,
+            error: bytes::Bytes::new(),
+        },
+        // Its details are the whole google.rpc.Status, with code and message.
+        Err(status) => pb::WriteOutcome {
+            revision: 0,
+            error: bytes::Bytes::copy_from_slice(status.details()),
+        },
     }
 }
 

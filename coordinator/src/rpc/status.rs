@@ -180,6 +180,12 @@ pub(crate) fn from_propose(error: &ProposeError) -> Status {
     }
 }
 
+/// Whether a status says that another node leads.
+pub(crate) fn is_not_leader(status: &Status) -> bool {
+    let info = status.get_details_error_info();
+    info.is_some_and(|info| info.reason == reason::NOT_LEADER)
+}
+
 /// Answers a read for which no quorum was found.
 pub(crate) fn from_read(error: &ReadError) -> Status {
     match error {

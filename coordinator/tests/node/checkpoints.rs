@@ -1,12 +1,13 @@
 //! The replicated store over the network.
 
+use prost::Message as _;
 use tenure_fence::Epoch;
 use tenure_ownership::Command;
 use tenure_proto::reason;
 use tenure_proto::v1 as pb;
 use tenure_proto::v1::checkpoint_service_client::CheckpointServiceClient;
-use tonic::Code;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 use crate::support::{Owned, Single, field_of, metadata_of, reason_of};
 
@@ -310,4 +311,73 @@ async fn readers_and_writers_of_one_shard_never_see_a_torn_checkpoint() {
     };
     tokio::join!(writing, reading);
     single.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_writes_each_is_decided_by_itself_and_in_their_order() {
+    let single = Single::start().await;
+    let owned = Owned::create(&single.node, "orders", 4).await;
+    owned.grant(&single.node, 0..3, None, owned.session).await;
+    let mut client = client(&single.channel);
+    client.seal(seal(&owned, 0..2, 1)).await.unwrap();
+
+    let writes = vec![
+        write(&owned, 0, 1, b"one"),
+        // Not sealed; and a shard that is not owned.
+        write(&owned, 2, 1, b"x"),
+        write(&owned, 3, 1, b"x"),
+        pb::WriteRequest {
+            token: None,
+            ..write(&owned, 1, 1, b"x")
+        },
+        write(&owned, 0, 2, b"two"),
+        write(&owned, 0, 1, b"one"),
+        write(&owned, 1, 1, b"other"),
+    ];
+    let request = pb::WriteManyRequest { writes };
+    let answer = client.write_many(request).await.unwrap().into_inner();
+    let reasons: Vec<String> = answer.outcomes.iter().map(reason_in).collect();
+    assert_eq!(
+        reasons,
+        [
+            "",
+            reason::NOT_SEALED,
+            reason::NEVER_GRANTED,
+            reason::INVALID_ARGUMENT,
+            "",
+            reason::SEQUENCE_REUSED,
+            "",
+        ]
+    );
+    let revisions: Vec<u64> = answer
+        .outcomes
+        .iter()
+        .map(|outcome| outcome.revision)
+        .collect();
+    assert!(0 < revisions[0] && revisions[0] < revisions[4] && revisions[4] < revisions[6]);
+
+    let nothing = client.write_many(pb::WriteManyRequest::default()).await;
+    assert_eq!(nothing.unwrap().into_inner().outcomes, []);
+    let bytes = vec![1; MEBIBYTE / 2 + 1];
+    let large = vec![write(&owned, 0, 3, &bytes), write(&owned, 1, 3, &bytes)];
+    let many = vec![write(&owned, 0, 3, b"x"); 257];
+    for writes in [large, many] {
+        let request = pb::WriteManyRequest { writes };
+        let status = client.write_many(request).await.unwrap_err();
+        assert_eq!(field_of(&status), "writes");
+    }
+    single.stop().await;
+}
+
+fn reason_in(outcome: &pb::WriteOutcome) -> String {
+    if outcome.error.is_empty() {
+        return String::new();
+    }
+    let error = tonic_types::pb::Status::decode(outcome.error.clone()).unwrap();
+    let details = outcome.error.clone();
+    reason_of(&Status::with_details(
+        error.code.into(),
+        error.message,
+        details,
+    ))
 }

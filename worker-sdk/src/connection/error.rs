@@ -2,12 +2,14 @@
 
 use std::error::Error;
 
+use bytes::Bytes;
+use prost::Message as _;
 use tenure_proto::reason;
 use tonic::{Code, Status};
 use tonic_types::{ErrorInfo, StatusExt};
 
 /// Why a call failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CallError {
     status: Status,
     info: Option<ErrorInfo>,
@@ -37,12 +39,28 @@ impl CallError {
         }
     }
 
-    pub(super) fn local(code: Code, message: String) -> Self {
+    /// Reads a `google.rpc.Status` that a coordinator encoded into an answer.
+    pub(crate) fn from_encoded(encoded: Bytes) -> Self {
+        Self::from_status(match tonic_types::pb::Status::decode(encoded.clone()) {
+            Ok(status) => Status::with_details(status.code.into(), status.message, encoded),
+            Err(error) => {
+                Status::unknown(format!("the coordinator sent a malformed status: {error}"))
+            }
+        })
+    }
+
+    pub(crate) fn local(code: Code, message: String) -> Self {
         Self {
             status: Status::new(code, message),
             info: None,
             may_have_happened: false,
         }
+    }
+
+    /// The error of a try after others, of which one may have happened.
+    pub(crate) fn after(mut self, may_have_happened: bool) -> Self {
+        self.may_have_happened |= may_have_happened;
+        self
     }
 
     /// Returns the reason, one of [`tenure_proto::reason`]; empty if no coordinator gave one.
@@ -89,7 +107,7 @@ impl CallError {
     }
 
     /// Returns whether another try, perhaps at another node, may be answered differently.
-    pub(super) fn is_passing(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         match self.reason() {
             reason::NOT_LEADER | reason::UNAVAILABLE | reason::OUTCOME_UNKNOWN => true,
             "" => is_transport(self.code()),
