@@ -61,7 +61,11 @@ fn open_rocks(folder: &TempDir) -> Arc<dyn Storage> {
 }
 
 fn open_stores(storage: Arc<dyn Storage>) -> Stores {
-    let shared = Shared::load(Arc::clone(&storage), CLUSTER, Arc::new(Blind)).unwrap();
+    open_observed(storage, Arc::new(Blind))
+}
+
+fn open_observed(storage: Arc<dyn Storage>, observer: Arc<dyn Observer>) -> Stores {
+    let shared = Shared::load(Arc::clone(&storage), CLUSTER, observer).unwrap();
     let shared = Arc::new(shared);
     let state_machine = StateMachine::new(Arc::clone(&shared)).unwrap();
     let found = FoundLog::read(Arc::clone(&storage)).unwrap();

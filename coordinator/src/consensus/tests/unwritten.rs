@@ -1,6 +1,7 @@
 //! Records that were applied and are gathered before they are written.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use openraft::RaftSnapshotBuilder as _;
@@ -9,10 +10,13 @@ use tenure_ownership::State;
 use tenure_ownership::ids::Revision;
 use tenure_ownership::record::RecordWrite;
 
+use super::super::Outcome;
 use super::super::meta;
+use super::super::observer::Observer;
+use super::super::state_machine::Shared;
 use super::super::types::LogId;
 use super::durability::Held;
-use super::{Stores, history, log_id, open_stores};
+use super::{Stores, history, log_id, open_observed, open_stores};
 use crate::storage::{MemoryStorage, Records, Storage};
 
 /// Longer than anything is gathered.
@@ -51,25 +55,59 @@ fn writes_up_to(last: u64) -> Vec<RecordWrite> {
     writes
 }
 
+/// Asserts that the records are those of the entries up to `last`.
+fn assert_read(shared: &Shared, last: u64) {
+    let mut latest = BTreeMap::new();
+    for write in writes_up_to(last) {
+        latest.insert(write.key, write.value);
+    }
+    for (key, value) in latest {
+        let value = value.map(|value| value.to_vec());
+        assert_eq!(shared.record(&key).unwrap(), value);
+    }
+}
+
+/// An observer that reads everything whenever it is told something.
+#[derive(Default)]
+struct Reading {
+    shared: OnceLock<Weak<Shared>>,
+    told: Mutex<Vec<u64>>,
+}
+
+impl Observer for Reading {
+    fn applied(&self, revision: Revision, _: &Outcome) {
+        let shared = self.shared.get().and_then(Weak::upgrade).unwrap();
+        assert_eq!(shared.read(State::revision), revision);
+        assert_read(&shared, revision.0);
+        self.told.lock().unwrap().push(revision.0);
+    }
+
+    fn replaced(&self, _: Revision) {}
+}
+
+/// Whoever sees an event may read at once what it says, also what does not stand in the state itself.
+#[tokio::test(start_paused = true)]
+async fn an_observer_is_told_when_what_was_applied_can_be_read() {
+    let reading = Arc::new(Reading::default());
+    let observer = Arc::clone(&reading) as Arc<dyn Observer>;
+    let mut stores = open_observed(storage(), observer);
+    reading.shared.set(Arc::downgrade(&stores.shared)).unwrap();
+    for last in 2..=6 {
+        stores.apply_history(last).await;
+    }
+    assert_eq!(*reading.told.lock().unwrap(), [2, 3, 4, 5, 6]);
+    stores.close().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_applied_record_is_read_before_it_is_written_and_after() {
     let storage = storage();
     let mut stores = gathering(&storage).await;
-    let assert_read = |stores: &Stores, last| {
-        let mut latest = std::collections::BTreeMap::new();
-        for write in writes_up_to(last) {
-            latest.insert(write.key, write.value);
-        }
-        for (key, value) in latest {
-            let value = value.map(|value| value.to_vec());
-            assert_eq!(stores.shared.record(&key).unwrap(), value);
-        }
-    };
-    assert_read(&stores, 6);
+    assert_read(&stores.shared, 6);
     tokio::time::advance(WRITTEN_AFTER).await;
     stores.apply_history(7).await;
     assert_eq!(written(&storage), Some(log_id(1, 7)));
-    assert_read(&stores, 7);
+    assert_read(&stores.shared, 7);
     stores.close().await;
 }
 

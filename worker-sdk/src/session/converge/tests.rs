@@ -172,6 +172,19 @@ fn a_release_that_was_lost_is_said_again_with_its_cause() {
     assert_eq!(held(&tenures), []);
 }
 
+#[test]
+fn a_release_that_was_lost_keeps_its_cause_when_the_shard_was_asked_back_meanwhile() {
+    let mut tenures = holding();
+    let closing = Closing::StoreAhead(Epoch::new(9).unwrap());
+    assert!(tenures.close(id(1, 7), closing.clone()));
+    tenures.begin_stream();
+    let steps = tenures.on_set(&v1::Set {
+        revision: 20,
+        shards: vec![set_shard(1, 7, v1::ShardPhase::Revoking)],
+    });
+    assert_eq!(steps, [release(1, 7, closing), answer(20)]);
+}
+
 // Scenario 30, the worker's half.
 #[test]
 fn a_released_tenure_is_not_opened_again_by_an_older_set() {

@@ -71,8 +71,11 @@ fn resumes_in_the_wrong_order_leave_only_the_newest_stream_in_use() {
     let mut world = World::new(1, Policy::default());
     let (_, session) = world.serving("a", 1);
     let newest = world.resume(session, 1, 3);
-    let outdated = world.resume(session, 1, 2);
-    assert_eq!(world.closed.get(&outdated), Some(&Close::Superseded));
+    // The number of an attempt is used once.
+    for attempt in [2, 3] {
+        let outdated = world.resume(session, 1, attempt);
+        assert_eq!(world.closed.get(&outdated), Some(&Close::Superseded));
+    }
     assert!(!world.closed.contains_key(&newest));
 }
 
