@@ -370,6 +370,12 @@ impl History {
         }
     }
 
+    /// Tells whether a machine's process holds any tenure.
+    #[must_use]
+    pub fn has_handles(&self, machine: usize) -> bool {
+        self.held.values().any(|held| held.machine == machine)
+    }
+
     /// Tells whether a machine's process holds a tenure after which another was granted: a zombie.
     #[must_use]
     pub fn is_outlived(&self, machine: usize) -> bool {

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! One seed decides everything: the faults, the order in which tasks run, delays, elections, what
-//! handlers do. So a run can be repeated, byte for byte. What would differ from run to run is
+//! handlers do. So a run can be repeated, byte for byte, and each has a process of its own. What would differ from run to run is
 //! replaced: the network is turmoil's, time stands still unless a step moves it, and whatever asks the
 //! operating system for randomness is answered from the seed.
 //!
@@ -21,6 +21,7 @@
 //!
 //! RocksDB, TLS, HTTP, and several threads: those are what the tests on real processes are for.
 
+pub mod batch;
 pub mod client;
 pub mod clock;
 pub mod dice;

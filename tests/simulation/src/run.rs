@@ -12,6 +12,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tenure_ownership::State;
 use tokio::sync::mpsc;
 
@@ -52,11 +53,6 @@ const METER_STEPS: u64 = 40;
 /// Steps after which events that no node can tell any more are given up.
 const UNFOLLOWED_STEPS: u64 = 400;
 
-/// Least of a run: simulated time, handoffs and faults.
-const SIMULATED_MIN: Duration = Duration::from_secs(60);
-const HANDOFFS_MIN: u64 = 20;
-const FAULTS_MIN: u64 = 5;
-
 /// What kind of run it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scenario {
@@ -67,8 +63,9 @@ pub enum Scenario {
     Leaders,
     /// Every worker is stopped until others have its shards, and wakes.
     Zombies,
-    /// A storm with clocks so bad that P11 cannot be kept. Everything else has to be: to see that the
-    /// check of P11 can fail, and that nothing rests on clocks which must not.
+    /// A storm with clocks so bad that P11 cannot be kept, and with drained workers that are cut off, which
+    /// shows it. Everything else has to be kept: to see that the check of P11 can fail, and that nothing
+    /// rests on clocks which must not.
     Skewed,
 }
 
@@ -100,7 +97,7 @@ impl FromStr for Scenario {
 }
 
 /// What came of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Its counts.
     pub totals: Totals,
@@ -158,6 +155,7 @@ struct Run {
     mendings: Vec<(u64, Mending)>,
     steps: u64,
     unfollowed: u64,
+    scenario: Scenario,
     drift_max_ppm: i64,
     snapshot_entries: u64,
     history_events: usize,
@@ -203,6 +201,7 @@ impl Run {
             mendings: Vec::new(),
             steps: 0,
             unfollowed: 0,
+            scenario,
             drift_max_ppm: match scenario {
                 Scenario::Skewed => SKEW_MAX_PPM,
                 Scenario::Storm | Scenario::Leaders | Scenario::Zombies => DRIFT_MAX_PPM,
@@ -344,7 +343,7 @@ impl Run {
     /// Draws a group's policy.
     fn terms(&mut self) -> Terms {
         let dice = &mut self.dice;
-        Terms {
+        let mut terms = Terms {
             ttl: dice.millis(2_000..=5_000),
             disconnect_grace: dice.millis(300..=1_000),
             restart_grace: if dice.chance(300) {
@@ -358,7 +357,13 @@ impl Run {
                 Duration::ZERO
             },
             drain_timeout: dice.millis(500..=3_000),
+        };
+        if self.scenario == Scenario::Skewed {
+            // What ends a tenure then is the end of belief, and nothing that takes longer.
+            terms.disconnect_grace = Duration::from_secs(1);
+            terms.drain_timeout = Duration::from_millis(500);
         }
+        terms
     }
 
     /// Makes the cluster and the group. Returns whether all shards came to be served.

@@ -1,11 +1,22 @@
 //! Counts of a run, or of many.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+/// Least of a seed: simulated time, handoffs and faults. One in which less happens proves too little.
+pub const SIMULATED_MIN: Duration = Duration::from_secs(60);
+const HANDOFFS_MIN: u64 = 20;
+const FAULTS_MIN: u64 = 5;
+
+/// How often what happened, by its kind.
+pub type Counts = BTreeMap<Cow<'static, str>, u64>;
+
 /// What is counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Runs.
     pub seeds: u64,
@@ -20,9 +31,9 @@ pub struct Totals {
     /// Leaders that were elected.
     pub leaders: u64,
     /// Faults injected, by kind.
-    pub faults: BTreeMap<&'static str, u64>,
+    pub faults: Counts,
     /// What operators asked for, by kind.
-    pub orders: BTreeMap<&'static str, u64>,
+    pub orders: Counts,
     /// Writes that a store has acknowledged.
     pub accepted: u64,
     /// Writes that a store has refused because their tenure was over.
@@ -46,18 +57,33 @@ pub struct Totals {
 impl Totals {
     /// Counts a fault.
     pub fn fault(&mut self, kind: &'static str) {
-        *self.faults.entry(kind).or_default() += 1;
+        *self.faults.entry(kind.into()).or_default() += 1;
     }
 
     /// Counts an order of an operator.
     pub fn order(&mut self, kind: &'static str) {
-        *self.orders.entry(kind).or_default() += 1;
+        *self.orders.entry(kind.into()).or_default() += 1;
     }
 
     /// Returns how many faults were injected.
     #[must_use]
     pub fn faults_injected(&self) -> u64 {
         self.faults.values().sum()
+    }
+
+    /// Returns what a single seed has too little of, if it has.
+    #[must_use]
+    pub fn too_little(&self) -> Option<String> {
+        let (simulated, handoffs, faults) = (self.simulated, self.handoffs, self.faults_injected());
+        let enough = simulated >= SIMULATED_MIN && handoffs >= HANDOFFS_MIN && faults >= FAULTS_MIN;
+        (!enough).then(|| {
+            format!(
+                "did too little: {} s of {}, {handoffs} handoffs of {HANDOFFS_MIN}, \
+                 {faults} faults of {FAULTS_MIN}",
+                simulated.as_secs(),
+                SIMULATED_MIN.as_secs(),
+            )
+        })
     }
 
     /// Adds the counts of another run.
@@ -69,10 +95,10 @@ impl Totals {
         self.handoffs += other.handoffs;
         self.leaders += other.leaders;
         for (kind, count) in &other.faults {
-            *self.faults.entry(kind).or_default() += count;
+            *self.faults.entry(kind.clone()).or_default() += count;
         }
         for (kind, count) in &other.orders {
-            *self.orders.entry(kind).or_default() += count;
+            *self.orders.entry(kind.clone()).or_default() += count;
         }
         self.accepted += other.accepted;
         self.refused += other.refused;
@@ -118,7 +144,7 @@ impl fmt::Display for Totals {
     }
 }
 
-fn list(counts: &BTreeMap<&'static str, u64>) -> String {
+fn list(counts: &Counts) -> String {
     let parts: Vec<String> = counts
         .iter()
         .map(|(kind, count)| format!("{kind} {count}"))

@@ -64,6 +64,16 @@ impl Trace {
         self.lines().clone()
     }
 
+    /// Returns a digest of everything so far. It is FNV-1a, which is the same in every process.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let text = self.lines();
+        let bytes = text.bytes();
+        bytes.fold(0xcbf2_9ce4_8422_2325, |digest: u64, byte| {
+            (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    }
+
     fn lines(&self) -> MutexGuard<'_, String> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,7 +5,10 @@
     reason = "a test stops at the first surprise"
 )]
 
+use std::time::Duration;
+
 use simulation::history::History;
+use simulation::totals::Totals;
 use tenure_fence::Epoch;
 use tenure_ownership::Event;
 use tenure_ownership::ids::{GroupId, SessionId, ShardIndex};
@@ -110,4 +113,32 @@ fn an_event_that_a_watcher_misses_or_sees_twice_is_noticed() {
         &[((5, 0), "granted shard=1 epoch=2".to_owned())],
     );
     assert_broken(&history, "P8: ");
+}
+
+#[test]
+fn a_seed_in_which_little_happens_is_noticed() {
+    let enough = Totals {
+        simulated: Duration::from_secs(60),
+        handoffs: 20,
+        faults: [("worker paused".into(), 3), ("link cut".into(), 2)].into(),
+        ..Totals::default()
+    };
+    assert_eq!(enough.too_little(), None);
+    let little = [
+        Totals {
+            simulated: Duration::from_millis(59_999),
+            ..enough.clone()
+        },
+        Totals {
+            handoffs: 19,
+            ..enough.clone()
+        },
+        Totals {
+            faults: [("link cut".into(), 4)].into(),
+            ..enough.clone()
+        },
+    ];
+    for totals in little {
+        assert!(totals.too_little().is_some(), "{totals}");
+    }
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::{FAULTS_MIN, HANDOFFS_MIN, Run, RunError, SHARDS, SIMULATED_MIN, WORKERS, lock, nanos};
+use super::{Run, RunError, SHARDS, WORKERS, lock, nanos};
 use crate::client::Order;
 use crate::machine::Machine;
+use crate::totals::SIMULATED_MIN;
 use crate::worker::{GROUP, STORES, count_of};
 
 /// How long it may take until every shard is served and the planner is quiet. Above all: a new leader
@@ -110,11 +111,9 @@ impl Run {
     /// A run in which little happens proves little.
     fn check_enough(&self) {
         let mut history = lock(&self.history);
-        let (handoffs, faults) = (history.totals.handoffs, history.totals.faults_injected());
-        if handoffs < HANDOFFS_MIN || faults < FAULTS_MIN {
-            history.violate(format!(
-                "too little has happened: {handoffs} handoffs, {faults} faults"
-            ));
+        history.totals.simulated = self.now();
+        if let Some(complaint) = history.totals.too_little() {
+            history.violate(complaint);
         }
     }
 }

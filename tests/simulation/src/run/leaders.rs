@@ -16,15 +16,24 @@ const ELECTION_MAX: Duration = Duration::from_secs(20);
 /// or come to nothing because the other node is down.
 const TRANSFER_MAX: Duration = Duration::from_secs(4);
 
+/// Least of writes acknowledged meanwhile: ten for each leader. Fewer are no load.
+const WRITES_MIN: u64 = 10 * REPLACED;
+
+/// How often, in thousand, a worker is drained along with a leader, or taken back if one is drained: shards are
+/// to move while leaders do.
+const DRAIN: u32 = 500;
+
 /// How many tries it may take.
 const TRIES_MAX: u64 = 3 * REPLACED;
 
 impl Run {
     pub(super) fn replace_leaders(&mut self) -> Result<(), RunError> {
-        let begun = lock(&self.history).totals.leaders;
+        let begun = lock(&self.history).totals.clone();
+        let mut drained = None;
         for _ in 0..TRIES_MAX {
             let leaders = lock(&self.history).totals.leaders;
-            if leaders >= begun + REPLACED {
+            if leaders >= begun.leaders + REPLACED {
+                self.check_load(begun.accepted);
                 return Ok(());
             }
             if !self.wait("a node leads", ELECTION_MAX, |run| run.leader().is_some())? {
@@ -35,10 +44,8 @@ impl Run {
             if let Some(leader) = self.leader() {
                 self.depose(leader);
             }
-            if self.dice.chance(200) {
-                let worker = self.some_worker();
-                let drain = self.dice.chance(500);
-                self.drain(worker, drain);
+            if self.dice.chance(DRAIN) {
+                drained = self.drain_in_turn(drained);
             }
             let until = self.now() + TRANSFER_MAX;
             while lock(&self.history).totals.leaders == leaders && self.now() < until {
@@ -47,6 +54,27 @@ impl Run {
         }
         self.violate(format!("the leader was not replaced {REPLACED} times"));
         Ok(())
+    }
+
+    /// Takes the drained worker back, or drains one if none is. Returns the one that is drained then.
+    fn drain_in_turn(&mut self, drained: Option<usize>) -> Option<usize> {
+        if let Some(worker) = drained {
+            self.drain(worker, false);
+            return None;
+        }
+        let worker = self.some_worker();
+        self.drain(worker, true);
+        Some(worker)
+    }
+
+    fn check_load(&self, accepted_before: u64) {
+        let mut history = lock(&self.history);
+        let accepted = history.totals.accepted - accepted_before;
+        if accepted < WRITES_MIN {
+            history.violate(format!(
+                "did too little: {accepted} writes of {WRITES_MIN} while leaders were replaced"
+            ));
+        }
     }
 
     fn depose(&mut self, leader: usize) {

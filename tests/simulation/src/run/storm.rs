@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use super::{Run, RunError, WORKERS, lock};
+use super::{Run, RunError, Scenario, WORKERS, lock};
 use crate::client::Order;
 use crate::machine::{Machine, Role};
 use crate::process::Pause;
 
 /// How long it lasts. What is left of the minute is calm.
 const STORM: Duration = Duration::from_secs(42);
+
+/// How often, in thousand, something in a storm with bad clocks begins with a drained worker that is cut off.
+const CUT_OFF_DRAINED: u32 = 400;
 
 /// What happens next, each with its weight.
 const WHAT: &[(usize, What)] = &[
@@ -78,8 +81,27 @@ impl Run {
         while self.now() < until {
             let pause = self.dice.millis(200..=1_600);
             self.pass(pause)?;
+            if self.scenario == Scenario::Skewed && self.dice.chance(CUT_OFF_DRAINED) {
+                self.cut_off_drained()?;
+            }
             self.happen();
         }
+        Ok(())
+    }
+
+    /// Drains a worker and cuts it off before it can let go. What it believes ends by its own clock, and what
+    /// the leader waits for by the leader's.
+    fn cut_off_drained(&mut self) -> Result<(), RunError> {
+        let worker = self.some_worker();
+        self.drain(worker, true);
+        // The order reaches the leader, and hardly more.
+        let ordered = self.dice.millis(10..=100);
+        self.pass(ordered)?;
+        let time = self.dice.millis(2_000..=3_000);
+        self.cut_off(&[worker], time);
+        self.note("drained worker cut off", worker);
+        self.pass(time)?;
+        self.drain(worker, false);
         Ok(())
     }
 

@@ -13,18 +13,31 @@ const ROUNDS: usize = 2;
 /// one from a new leader, a lock delay (2 s), an opening.
 const OUTLIVED_MAX: Duration = Duration::from_secs(20);
 
+/// How long it may take until every shard is served and the next worker has some of them: the one before
+/// resumes or registers, a lock delay (2 s), an opening that hesitates (4 s) or fails and is tried again.
+const OWNING_MAX: Duration = Duration::from_secs(20);
+
 impl Run {
+    /// Tells whether a worker runs and has shards, none of which is another's already.
+    fn has_shards(&self, worker: usize) -> bool {
+        let is_up = self.machines.get(worker).is_some_and(Machine::is_up);
+        let history = lock(&self.history);
+        is_up && history.has_handles(worker) && !history.is_outlived(worker)
+    }
+
     pub(super) fn make_zombies(&mut self) -> Result<(), RunError> {
         for round in 0..ROUNDS {
             for worker in self.nodes..self.nodes + WORKERS {
-                let owning = self.wait("every shard is served", OUTLIVED_MAX, move |run| {
-                    run.is_served() && run.machines.get(worker).is_some_and(Machine::is_up)
+                let settle = self.dice.millis(500..=1_500);
+                self.pass(settle)?;
+                // One that has nothing cannot lose it: all shards are served as soon as the first worker
+                // that registered has them, and the others get theirs later.
+                let owning = self.wait("the next worker has shards", OWNING_MAX, move |run| {
+                    run.is_served() && run.has_shards(worker)
                 })?;
                 if !owning {
                     return Ok(());
                 }
-                let settle = self.dice.millis(500..=1_500);
-                self.pass(settle)?;
                 let pause = if round % 2 == 0 {
                     Pause::Stopped
                 } else {
