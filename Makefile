@@ -5,7 +5,7 @@ SHELL := /bin/bash
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-stores prove fuzz mutations check bench setup build
+.PHONY: help demo test test-stores prove soak fuzz mutations check bench setup build
 
 help: ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -21,8 +21,11 @@ test-stores: setup ## Test every store adapter against its server, which is inst
 	@# More at once than there are cores: most of the time a test waits, for a disk or for a server to start.
 	@.ci/cargo test --test stores -- --test-threads=6
 
-prove: setup ## Look for what would break a promise: a model of the protocol, and fuzzing, in a short form
+prove: setup ## Look for what would break a promise: model, simulation, chaos (needs root) and fuzzing, in a short form
 	@.ci/prove
+
+soak: setup ## Look for hours, with new seeds of simulation and chaos (HOURS=1); interrupted, it goes on next time
+	@.ci/soak
 
 fuzz: setup ## Fuzz everything that reads bytes from outside (SECONDS=60 for each of ten targets)
 	@.ci/fuzz $(or $(SECONDS),60)
