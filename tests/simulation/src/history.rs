@@ -56,8 +56,10 @@ pub struct History {
     complete_to: Position,
     states: BTreeMap<u64, State>,
     held: BTreeMap<Tenure, Held>,
-    /// The highest count that a store has acknowledged, by store and shard.
-    acknowledged: BTreeMap<(&'static str, u32), u64>,
+    /// The highest count that a store has acknowledged to each epoch, by store and shard.
+    acknowledged: BTreeMap<(&'static str, u32), BTreeMap<u64, u64>>,
+    /// What the claim of each epoch has found, by store and shard.
+    claims: BTreeMap<(&'static str, u32), BTreeMap<u64, u64>>,
     /// When shards last moved, in nanoseconds of true time.
     moved_at_ns: u64,
 }
@@ -241,29 +243,61 @@ impl History {
         }
     }
 
-    /// Records that a store has acknowledged a count.
-    pub fn wrote(&mut self, store: &'static str, shard: u32, count: u64) {
+    /// Records that a store has acknowledged a count to an epoch. A later epoch that has claimed has found it,
+    /// also when its owner was told sooner than the writer.
+    pub fn wrote(&mut self, store: &'static str, shard: u32, epoch: u64, count: u64) {
         self.totals.accepted += 1;
-        let highest = self.acknowledged.entry((store, shard)).or_default();
+        let of_epochs = self.acknowledged.entry((store, shard)).or_default();
+        let highest = of_epochs.entry(epoch).or_default();
         *highest = (*highest).max(count);
+        let claims = self.claims.get(&(store, shard));
+        let claims = claims
+            .into_iter()
+            .flat_map(|claims| claims.range(epoch + 1..));
+        let missed: Vec<(u64, u64)> = claims
+            .map(|(&claimer, &found)| (claimer, found))
+            .filter(|&(_, found)| found < count)
+            .collect();
+        for (claimer, found) in missed {
+            self.not_found(store, shard, (claimer, found), (epoch, count));
+        }
     }
 
-    /// Checks what a claim, or the last look, has found in a store: nothing acknowledged may be missing.
-    pub fn found(&mut self, store: &'static str, shard: u32, count: u64, by: &str) {
-        let acknowledged = self.acknowledged(store, shard);
-        if count < acknowledged {
-            self.violate(format!(
-                "P3, P5: {by} found {count} in the {store} store of shard {shard}, \
-                 {acknowledged} was acknowledged"
-            ));
+    /// Checks what the claim of an epoch has found in a store: nothing that was acknowledged to an earlier one
+    /// may be missing. What a later one has written is not its matter: a claim may be answered late.
+    pub fn found(&mut self, store: &'static str, shard: u32, epoch: u64, count: u64) {
+        let claims = self.claims.entry((store, shard)).or_default();
+        claims.insert(epoch, count);
+        let earlier = self.acknowledged.get(&(store, shard));
+        let earlier = earlier.into_iter().flat_map(|epochs| epochs.range(..epoch));
+        let missed: Vec<(u64, u64)> = earlier
+            .map(|(&writer, &acknowledged)| (writer, acknowledged))
+            .filter(|&(_, acknowledged)| count < acknowledged)
+            .collect();
+        for written in missed {
+            self.not_found(store, shard, (epoch, count), written);
         }
+    }
+
+    fn not_found(
+        &mut self,
+        store: &'static str,
+        shard: u32,
+        (claimer, found): (u64, u64),
+        (writer, acknowledged): (u64, u64),
+    ) {
+        self.violate(format!(
+            "P3, P5: the claim of epoch {claimer} found {found} in the {store} store of shard {shard}, \
+             {acknowledged} was acknowledged to epoch {writer}"
+        ));
     }
 
     /// Returns the highest count that a store has acknowledged for a shard.
     #[must_use]
     pub fn acknowledged(&self, store: &'static str, shard: u32) -> u64 {
-        let acknowledged = self.acknowledged.get(&(store, shard)).copied();
-        acknowledged.unwrap_or(0)
+        let of_epochs = self.acknowledged.get(&(store, shard));
+        let highest = of_epochs.and_then(|epochs| epochs.values().max());
+        highest.copied().unwrap_or(0)
     }
 
     /// Checks what was read from a store, when so much was acknowledged before.

@@ -26,4 +26,14 @@ pub const REGRESSIONS: &[Regression] = &[
         scenario: Scenario::Storm,
         seed: 82,
     },
+    Regression {
+        name: "a claim that is answered late is not held against what its successor has written",
+        scenario: Scenario::Storm,
+        seed: 1_359,
+    },
+    Regression {
+        name: "a storm with few handoffs goes on until there are enough",
+        scenario: Scenario::Storm,
+        seed: 2_292,
+    },
 ];

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// Least of a seed: simulated time, handoffs and faults. One in which less happens proves too little.
 pub const SIMULATED_MIN: Duration = Duration::from_secs(60);
-const HANDOFFS_MIN: u64 = 20;
+/// Handoffs a seed must have at least.
+pub const HANDOFFS_MIN: u64 = 20;
 const FAULTS_MIN: u64 = 5;
 
 /// How often what happened, by its kind.

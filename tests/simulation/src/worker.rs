@@ -192,7 +192,7 @@ impl Counting {
         match written {
             Ok(()) => {
                 tracing::debug!(target: "simulation", shard = shard.id().index, epoch = %shard.epoch(), store, count, "written");
-                history.wrote(store, shard.id().index, count);
+                history.wrote(store, shard.id().index, shard.epoch().get(), count);
                 Ok(true)
             }
             Err(ShardError::Lost(reason)) => {
@@ -249,8 +249,8 @@ impl Counting {
         let mut counts = [0; STORES.len()];
         for (count, store) in counts.iter_mut().zip(STORES) {
             *count = count_of(found.get(store).and_then(Option::as_ref));
-            let by = format!("the claim of epoch {}", shard.epoch());
-            lock(&self.setup.history).found(store, shard.id().index, *count, &by);
+            let (index, epoch) = (shard.id().index, shard.epoch().get());
+            lock(&self.setup.history).found(store, index, epoch, *count);
         }
         let mut acknowledged = counts;
         loop {

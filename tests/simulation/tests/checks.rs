@@ -52,13 +52,33 @@ fn nodes_that_tell_different_stories_are_noticed() {
 #[test]
 fn a_lost_write_is_noticed() {
     let mut history = History::default();
-    history.wrote("shared", 1, 7);
-    history.found("shared", 1, 7, "a claim");
-    history.found("replicated", 1, 0, "a claim");
+    history.wrote("shared", 1, 2, 7);
+    history.found("shared", 1, 3, 7);
+    history.found("replicated", 1, 3, 0);
     history.left("shared", 1, 7, 8);
     assert_eq!(history.violations(), Vec::<String>::new());
-    history.found("shared", 1, 6, "a claim");
+    history.found("shared", 1, 4, 6);
     assert_broken(&history, "P3, P5: ");
+}
+
+#[test]
+fn a_write_of_an_earlier_owner_that_a_claim_has_not_found_is_noticed_whoever_is_told_first() {
+    let mut history = History::default();
+    history.found("shared", 1, 3, 7);
+    history.wrote("shared", 1, 2, 7);
+    history.wrote("shared", 1, 3, 8);
+    assert_eq!(history.violations(), Vec::<String>::new());
+    history.wrote("shared", 1, 2, 8);
+    assert_broken(&history, "P3, P5: ");
+}
+
+#[test]
+fn a_claim_that_is_answered_late_is_not_held_against_what_its_successor_has_written() {
+    let mut history = History::default();
+    history.found("shared", 1, 4, 9);
+    history.wrote("shared", 1, 4, 10);
+    history.found("shared", 1, 3, 9);
+    assert_eq!(history.violations(), Vec::<String>::new());
 }
 
 #[test]

@@ -6,9 +6,13 @@ use super::{Run, RunError, Scenario, WORKERS, lock};
 use crate::client::Order;
 use crate::machine::{Machine, Role};
 use crate::process::Pause;
+use crate::totals::HANDOFFS_MIN;
 
 /// How long it lasts. What is left of the minute is calm.
 const STORM: Duration = Duration::from_secs(42);
+
+/// How long it may go on for the handoffs that a run must have: in one of two thousand storms few happen.
+const STORM_MAX: Duration = Duration::from_secs(180);
 
 /// How often, in thousand, something in a storm with bad clocks begins with a drained worker that is cut off.
 const CUT_OFF_DRAINED: u32 = 400;
@@ -77,8 +81,10 @@ enum What {
 
 impl Run {
     pub(super) fn storm(&mut self) -> Result<(), RunError> {
-        let until = self.now() + STORM;
-        while self.now() < until {
+        let begun = self.now();
+        while self.now() < begun + STORM
+            || (self.lacks_handoffs() && self.now() < begun + STORM_MAX)
+        {
             let pause = self.dice.millis(200..=1_600);
             self.pass(pause)?;
             if self.scenario == Scenario::Skewed && self.dice.chance(CUT_OFF_DRAINED) {
@@ -87,6 +93,10 @@ impl Run {
             self.happen();
         }
         Ok(())
+    }
+
+    fn lacks_handoffs(&self) -> bool {
+        lock(&self.history).totals.handoffs < HANDOFFS_MIN
     }
 
     /// Drains a worker and cuts it off before it can let go. What it believes ends by its own clock, and what
