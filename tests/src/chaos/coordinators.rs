@@ -221,6 +221,15 @@ impl Coordinators {
     /// When it does not.
     pub async fn start_node(&mut self, place: u8, network: &Network) -> Result<(), Failure> {
         self.spawn(place, network)?;
+        self.answers(place).await
+    }
+
+    /// Waits until a node that was started answers.
+    ///
+    /// # Errors
+    ///
+    /// When it does not.
+    pub async fn answers(&self, place: u8) -> Result<(), Failure> {
         let (client, address) = (self.client.clone(), self.node(place)?.address().to_owned());
         let what = format!("an answer of node {place}");
         let answers = wait::until(&what, START_TIME, async || {

@@ -116,11 +116,13 @@ impl Stage {
             self.undo(fault).await?;
         }
         self.look_for_ended()?;
-        // Those that may have ended: their disk was full, or a sync failed.
         for place in self.coordinators.members() {
+            // Those that may have ended: their disk was full, or a sync failed.
             if self.coordinators.node(place)?.process().is_none() {
-                self.coordinators.start_node(place, &self.network).await?;
+                self.coordinators.spawn(place, &self.network)?;
             }
+            // One that was only just started does not listen for signals yet: an order to stop would kill it.
+            self.coordinators.answers(place).await?;
         }
         Ok(())
     }
