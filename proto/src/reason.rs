@@ -20,7 +20,7 @@ pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
 /// A field of the request is not acceptable; `BadRequest` names it. Next: correct it.
 pub const INVALID_ARGUMENT: &str = "INVALID_ARGUMENT";
 
-/// The session has ended. Next: register anew, naming it as the previous one.
+/// The session has ended. Next: register anew, naming the first session of the process.
 pub const SESSION_ENDED: &str = "SESSION_ENDED";
 
 /// A newer process registered under the worker's name. Next: stop.

@@ -96,8 +96,8 @@ pub(crate) struct Session {
     sequence: u64,
     /// The session, while it is believed to live.
     session: Option<Owner>,
-    /// The latest session there was.
-    previous: Option<Owner>,
+    /// The first session there was in this cluster: says how old the process is.
+    first: Option<Owner>,
     belief: Option<Belief>,
     /// How long the present stream may be silent; before `Registered`, until it must have arrived.
     silence_max: Duration,
@@ -152,7 +152,7 @@ impl Session {
             attempt: 0,
             sequence: 0,
             session: None,
-            previous: None,
+            first: None,
             belief: None,
             silence_max: attachment::REGISTER_TIMEOUT,
             register_timeout: attachment::REGISTER_TIMEOUT,

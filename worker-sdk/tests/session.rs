@@ -190,7 +190,7 @@ async fn a_worker_registers_opens_what_it_is_granted_and_says_so() {
     );
     assert_eq!(register.labels["zone"], "a");
     assert_eq!((register.nonce.len(), register.attempt), (16, 1));
-    assert_eq!(register.previous, None);
+    assert_eq!(register.first, None);
 
     stream.welcome(11, 20, &[(4, 2)]).await;
     let ready = stream.ready().await;
@@ -268,7 +268,7 @@ async fn a_registration_whose_answer_was_lost_is_retried_as_the_same_process() {
     let mut stream = story.coordinator.accept(&story.clock).await;
     let second = stream.register().await;
     script::assert_same("nonce", &first.nonce, &second.nonce);
-    assert_eq!(second.previous, None);
+    assert_eq!(second.first, None);
     assert!(second.attempt > first.attempt);
     story.end().await;
 }
@@ -326,7 +326,7 @@ async fn a_session_that_another_process_registered_is_given_up_for_a_new_one() {
     stream.fail(tonic::Status::unavailable("stopping")).await;
     let mut stream = story.coordinator.accept(&story.clock).await;
     let register = stream.register().await;
-    assert_eq!(register.previous, Some(script::session(11)));
+    assert_eq!(register.first, Some(script::session(11)));
     assert_eq!(lost(&shard).await, LostReason::SessionEnded);
     story.end().await;
 }
@@ -505,7 +505,7 @@ async fn a_superseded_stream_is_followed_by_one_with_a_higher_attempt() {
 }
 
 #[tokio::test]
-async fn an_ended_session_takes_its_shards_with_it_and_is_named_by_the_next() {
+async fn an_ended_session_takes_its_shards_with_it_and_the_first_one_is_named_ever_after() {
     let mut story = Story::begin(Behaviour::Obedient).await;
     let (stream, shard) = story.serving().await;
     stream
@@ -513,11 +513,17 @@ async fn an_ended_session_takes_its_shards_with_it_and_is_named_by_the_next() {
         .await;
     let mut stream = story.coordinator.accept(&story.clock).await;
     let register = stream.register().await;
-    assert_eq!(register.previous, Some(script::session(11)));
+    assert_eq!(register.first, Some(script::session(11)));
     assert_eq!(lost(&shard).await, LostReason::SessionEnded);
     stream.welcome(31, 40, &[(1, 8)]).await;
     let anew = story.shard().await;
     assert_eq!((anew.epoch().get(), anew.token().owner.session), (8, 31));
+    // The first one says how old the process is, however many it had since.
+    stream
+        .fail(error(Code::FailedPrecondition, reason::SESSION_ENDED, &[]))
+        .await;
+    let mut stream = story.coordinator.accept(&story.clock).await;
+    assert_eq!(stream.register().await.first, Some(script::session(11)));
     story.end().await;
 }
 
@@ -533,7 +539,7 @@ async fn after_the_end_of_the_lease_the_same_tenure_is_not_opened_again() {
         let mut stream = story.coordinator.accept(&story.clock).await;
         match stream.next().await {
             Up::Register(register) => {
-                assert_eq!(register.previous, Some(script::session(11)));
+                assert_eq!(register.first, Some(script::session(11)));
                 break stream;
             }
             // On its way when the lease ended.

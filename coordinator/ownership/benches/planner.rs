@@ -128,7 +128,7 @@ impl World {
             group: "bench".try_into().unwrap(),
             worker: worker(number),
             nonce: ProcessNonce(number.into()),
-            previous: None,
+            first: None,
             replaces: None,
             ttl: None,
             weight: 1,

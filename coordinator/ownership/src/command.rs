@@ -119,10 +119,10 @@ pub struct Register {
     /// The process.
     #[n(2)]
     pub nonce: ProcessNonce,
-    /// The latest session this process had. A process may take its name back from nobody newer:
-    /// only a process without a session may replace.
+    /// The first session this process had, `None` for a process that never had one. A process may not
+    /// take its name from a newer one, and is the newer the later its first session began.
     #[n(3)]
-    pub previous: Option<SessionId>,
+    pub first: Option<SessionId>,
     /// The live session of the name that the proposer saw and waited for, or none. A precondition.
     #[n(4)]
     pub replaces: Option<SessionId>,

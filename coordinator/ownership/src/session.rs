@@ -36,6 +36,23 @@ pub struct Session {
     /// Where routers send requests for this worker's shards; may be empty.
     #[n(7)]
     pub address: String,
+    /// The first session of its process: this one, unless the process had others before. Says how old
+    /// a process is, so that of two that fight over a name the newer wins.
+    #[n(8)]
+    pub first: SessionId,
+}
+
+impl Session {
+    /// Says whether its process is newer than one whose first session was `first`. A process that never
+    /// had a session is newer than all.
+    ///
+    /// The older of two must not take the name back, or they would replace each other for ever. The first
+    /// sessions are compared, not the latest: after both processes lost theirs, the older may be the first
+    /// to register again, and is still the older.
+    #[must_use]
+    pub fn is_newer_than(&self, first: Option<SessionId>) -> bool {
+        first.is_some_and(|first| first < self.first)
+    }
 }
 
 /// Bounds of a worker's weight, inclusive.

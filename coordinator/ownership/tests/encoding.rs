@@ -67,7 +67,7 @@ fn register(worker: &str, nonce: u128) -> Register {
         group: name("orders"),
         worker: WorkerName::new(worker).unwrap(),
         nonce: ProcessNonce(nonce),
-        previous: None,
+        first: None,
         replaces: None,
         ttl: None,
         weight: 1,
@@ -150,7 +150,7 @@ const KINDS: usize = 17;
 
 fn commands() -> Vec<Command> {
     let full_register = Register {
-        previous: Some(SessionId(3)),
+        first: Some(SessionId(3)),
         replaces: Some(SessionId(4)),
         ttl: Some(Duration::from_millis(2_500)),
         weight: 20,

@@ -120,7 +120,7 @@ fn register(worker: &str) -> Register {
         group: name("orders"),
         worker: WorkerName::new(worker).unwrap(),
         nonce: ProcessNonce(1),
-        previous: None,
+        first: None,
         replaces: None,
         ttl: None,
         weight: 1,

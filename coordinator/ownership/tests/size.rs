@@ -65,7 +65,7 @@ fn a_hundred_thousand_shards_move_in_one_entry() {
         group: group.clone(),
         worker: WorkerName::new("worker-1").unwrap(),
         nonce: ProcessNonce(1),
-        previous: None,
+        first: None,
         replaces: None,
         ttl: None,
         weight: 1,

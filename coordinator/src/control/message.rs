@@ -32,7 +32,7 @@ pub enum Open {
         /// The command to be.
         register: Box<Register>,
         /// Cluster and number of the latest session the process had.
-        previous: Option<Owner>,
+        first: Option<Owner>,
         /// Number of this stream among those of the process.
         attempt: u64,
     },

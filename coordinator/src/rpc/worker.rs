@@ -77,10 +77,10 @@ impl Workers {
         match first.and_then(|first| first.message) {
             Some(Upward::Register(message)) => {
                 let attempt = attempt(message.attempt)?;
-                let (register, previous) = convert::register(message, &self.context.limits.ttl)?;
+                let (register, first) = convert::register(message, &self.context.limits.ttl)?;
                 Ok(Open::Register {
                     register: Box::new(register),
-                    previous,
+                    first,
                     attempt,
                 })
             }

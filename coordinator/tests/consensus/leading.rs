@@ -43,7 +43,7 @@ impl Worker {
             group: "g".parse().unwrap(),
             worker: WorkerName::new("a").unwrap(),
             nonce: ProcessNonce(1),
-            previous: None,
+            first: None,
             replaces: None,
             ttl: None,
             weight: 1,
@@ -53,7 +53,7 @@ impl Worker {
         let (ups, queue) = mpsc::channel(64);
         let open = Open::Register {
             register: Box::new(register),
-            previous: None,
+            first: None,
             attempt: 1,
         };
         let downs = control

@@ -167,7 +167,7 @@ impl Owned {
             group: self.name.clone(),
             worker: WorkerName::new(worker).unwrap(),
             nonce: ProcessNonce(rand::random()),
-            previous: None,
+            first: None,
             replaces: None,
             ttl: None,
             weight: 1,

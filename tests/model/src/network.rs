@@ -26,8 +26,8 @@ pub const DOWN_MAX: usize = 4;
 pub enum Up {
     /// Opens the stream of a process without a session.
     Register {
-        /// The latest session of the process; 0 if it had none.
-        previous: SessionId,
+        /// The first session of the process; 0 if it had none.
+        first: SessionId,
     },
     /// Opens the stream of a process with a session.
     Resume(SessionId),

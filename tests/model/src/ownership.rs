@@ -54,6 +54,16 @@ pub struct Live {
     pub process: ProcessId,
     /// The worker's name.
     pub name: u8,
+    /// The first session of the process.
+    pub first: SessionId,
+}
+
+impl Live {
+    /// Says whether its process is newer than one whose first session was `first`, 0 for none.
+    #[must_use]
+    pub fn is_newer_than(&self, first: SessionId) -> bool {
+        first != 0 && first < self.first
+    }
 }
 
 /// The committed state.
@@ -84,8 +94,8 @@ pub struct Register {
     pub name: u8,
     /// The stream it came on.
     pub attempt: Attempt,
-    /// The latest session of the process; 0 if it had none.
-    pub previous: SessionId,
+    /// The first session of the process; 0 if it had none.
+    pub first: SessionId,
     /// The session it was proposed to replace; 0 is none.
     pub replaces: SessionId,
 }

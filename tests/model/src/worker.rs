@@ -74,8 +74,8 @@ pub struct Process {
     pub phase: Phase,
     /// Its session; 0 if it has none.
     pub session: SessionId,
-    /// The latest session it had; 0 if it never had one.
-    pub previous: SessionId,
+    /// The first session it had; 0 if it never had one.
+    pub first: SessionId,
     /// The number of its latest stream.
     pub attempt: Attempt,
     /// It has that stream.
@@ -105,7 +105,7 @@ impl Process {
             name,
             phase: Phase::Waiting,
             session: 0,
-            previous: 0,
+            first: 0,
             attempt: 0,
             connected: false,
             set: false,

@@ -52,7 +52,7 @@ impl Session {
             group: self.options.group.to_string(),
             worker: self.options.name.clone(),
             nonce: self.nonce.to_be_bytes().to_vec().into(),
-            previous: self.previous.as_ref().map(convert::session),
+            first: self.first.as_ref().map(convert::session),
             ttl_ms: self.options.ttl.map_or(0, convert::as_milliseconds),
             weight: self.options.weight,
             labels: self.options.labels.clone().into_iter().collect(),
@@ -178,7 +178,8 @@ impl Session {
                 self.end_session(&LostReason::SessionEnded);
                 self.belief = Some(Belief::register(terms, sent_at, now));
                 self.session = Some(owner);
-                self.previous = Some(owner);
+                let first = self.first.filter(|first| first.cluster == owner.cluster);
+                self.first = first.or(Some(owner));
                 self.tally.sessions.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(worker = self.options.name, session = %owner, "registered");
             }

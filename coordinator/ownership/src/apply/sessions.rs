@@ -22,7 +22,7 @@ pub(super) fn register(entry: &mut Entry<'_>, command: Register) -> Result<(), R
     let group = found.header.id;
     let id = SessionId(entry.revision().0);
     let (worker, replaces) = (command.worker.clone(), command.replaces);
-    let session = new_session(&found.header, command);
+    let session = new_session(id, &found.header, command);
     // Out of its worker's record before the new one goes in.
     let old = replaces.and_then(|old| Some((old, entry.remove_session(old)?)));
     entry.insert_session(id, session);
@@ -53,15 +53,11 @@ fn judge_holder(state: &State, group: &Group, command: &Register) -> Result<(), 
     let Some(by) = holder else {
         return require_holder(None, command.replaces);
     };
-    if state
-        .session(by)
-        .is_some_and(|session| session.nonce == command.nonce)
-    {
+    let live = state.session(by);
+    if live.is_some_and(|session| session.nonce == command.nonce) {
         return Err(Rejection::AlreadyRegistered { session: by });
     }
-    // A process that had a session before does not take its name back from a newer process: the two
-    // would replace each other for ever.
-    if command.previous.is_some_and(|previous| previous < by) {
+    if live.is_some_and(|session| session.is_newer_than(command.first)) {
         return Err(Rejection::Replaced { by });
     }
     require_holder(Some(by), command.replaces)
@@ -119,7 +115,7 @@ fn require_room(group: &Group, worker: &WorkerName) -> Result<(), Rejection> {
 }
 
 /// The session of a registration. Its times are fixed for its life: `W = min(ttl, disconnect_grace)`.
-fn new_session(header: &GroupHeader, command: Register) -> Session {
+fn new_session(id: SessionId, header: &GroupHeader, command: Register) -> Session {
     let ttl = command.ttl.unwrap_or(header.policy.ttl);
     Session {
         group: header.id,
@@ -130,6 +126,7 @@ fn new_session(header: &GroupHeader, command: Register) -> Session {
         weight: command.weight,
         labels: command.labels,
         address: command.address,
+        first: command.first.map_or(id, |first| first.min(id)),
     }
 }
 

@@ -71,7 +71,7 @@ impl World {
             group: GROUP.try_into().unwrap(),
             worker: name(worker),
             nonce,
-            previous: None,
+            first: None,
             replaces: self.session(worker),
             ttl: None,
             weight,

@@ -177,7 +177,7 @@ impl Dice<'_> {
             group,
             worker,
             nonce: ProcessNonce(self.roll(6) as u128),
-            previous: self.one_in(6).then(|| self.session()),
+            first: self.one_in(6).then(|| self.session()),
             replaces: if self.one_in(8) { any } else { holder },
             ttl: self
                 .one_in(4)

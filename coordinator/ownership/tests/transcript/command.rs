@@ -3,7 +3,7 @@
 //! ```text
 //! init [cluster=7]                          create shards=4 [ttl=10s ...policy]
 //! policy [seen=2] [ttl=10s ...policy]       delete            remove
-//! register a1 [previous=a1] [replaces=b1] [ttl=5s] [weight=2] [label=k:v] [address=x]
+//! register a1 [first=a1] [replaces=b1] [ttl=5s] [weight=2] [label=k:v] [address=x]
 //! expire a1 b1      leave a1                drain a           activate a
 //! grant a1 0@none 1@3                       revoke 0@1 [next=b1] [reason=draining|rebalance|opening]
 //! ready a1 0@1 [stores=x,y]                 release a1 0@1 [lost] [failed="why"] [ahead=9]
@@ -180,7 +180,7 @@ impl Words<'_> {
             group: self.group()?,
             worker: worker_name(worker)?,
             nonce: ProcessNonce(number(nonce)?),
-            previous: self.session_setting("previous")?,
+            first: self.session_setting("first")?,
             replaces: self.session_setting("replaces")?,
             ttl: self.duration("ttl")?,
             weight: self.number("weight", 1)?,

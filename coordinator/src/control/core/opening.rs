@@ -34,10 +34,10 @@ impl Core {
         match open {
             Open::Register {
                 register,
-                previous,
+                first,
                 attempt,
             } => {
-                self.register(now, stream, register, previous, attempt, state);
+                self.register(now, stream, register, first, attempt, state);
             }
             Open::Resume {
                 session,
@@ -54,12 +54,12 @@ impl Core {
         now: Moment,
         stream: StreamId,
         mut register: Box<Register>,
-        previous: Option<Owner>,
+        first: Option<Owner>,
         attempt: u64,
         state: &State,
     ) {
         // A session of another cluster, such as one before a restore, says nothing about this one's.
-        register.previous = previous
+        register.first = first
             .filter(|owner| is_ours(*owner, state))
             .map(|owner| SessionId(owner.session));
         if state.group_named(&register.group).is_none() {
@@ -76,8 +76,7 @@ impl Core {
             self.attach(now, stream, holder, attempt, state);
             return;
         }
-        // Only a new process may replace: one that had a session was itself replaced.
-        if register.previous.is_some_and(|previous| previous < holder) {
+        if session.is_newer_than(register.first) {
             self.close(stream, Close::Replaced);
             return;
         }

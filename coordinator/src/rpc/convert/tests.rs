@@ -405,9 +405,9 @@ fn registration() -> pb::Register {
 
 #[test]
 fn a_registration_takes_defaults_for_what_it_leaves_out() {
-    let (register, previous) = register(registration(), &ttl()).unwrap();
+    let (register, first) = register(registration(), &ttl()).unwrap();
     assert_eq!((register.ttl, register.weight), (None, 1));
-    assert_eq!((previous, register.replaces), (None, None));
+    assert_eq!((first, register.replaces), (None, None));
 }
 
 #[test]
@@ -488,10 +488,10 @@ fn a_registration_out_of_bounds_is_refused_by_field() {
         (label("", "v"), "labels"),
         (
             pb::Register {
-                previous: Some(pb::Session::default()),
+                first: Some(pb::Session::default()),
                 ..valid.clone()
             },
-            "previous.cluster_id",
+            "first.cluster_id",
         ),
     ] {
         let text = format!("{message:?}");

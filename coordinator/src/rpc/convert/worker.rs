@@ -23,15 +23,15 @@ const STORES_MAX: usize = 16;
 /// Most tenures in one message: all shards of the largest group.
 const TENURES_MAX: usize = 1_000_000;
 
-/// A registration: the command to be, without whom it replaces; and the process's latest session,
+/// A registration: the command to be, without whom it replaces; and the process's first session,
 /// whose cluster the caller compares.
 pub(crate) fn register(
     message: pb::Register,
     ttl: &TtlBounds,
 ) -> Result<(Register, Option<Owner>), Invalid> {
-    let previous = match &message.previous {
+    let first = match &message.first {
         None => None,
-        previous => Some(owner("previous", previous.as_ref())?),
+        first => Some(owner("first", first.as_ref())?),
     };
     let wish = match message.ttl_ms {
         0 => None,
@@ -55,7 +55,7 @@ pub(crate) fn register(
         group: group_name("group", &message.group)?,
         worker: worker_name("worker", &message.worker)?,
         nonce: ProcessNonce(wide("nonce", &message.nonce)?),
-        previous: None,
+        first: None,
         replaces: None,
         ttl: wish,
         weight: match message.weight {
@@ -65,7 +65,7 @@ pub(crate) fn register(
         labels: labels(message.labels)?,
         address: message.address,
     };
-    Ok((register, previous))
+    Ok((register, first))
 }
 
 fn labels<I>(given: I) -> Result<BTreeMap<String, String>, Invalid>

@@ -146,7 +146,7 @@ impl Node {
             group: group.parse().unwrap(),
             worker: WorkerName::new(worker).unwrap(),
             nonce: ProcessNonce(1),
-            previous: None,
+            first: None,
             replaces: None,
             ttl: None,
             weight: 1,

@@ -28,8 +28,8 @@ impl State {
         };
         let (process, attempt, term) = (stream.process, stream.attempt, stream.term);
         match message {
-            Up::Register { previous } => {
-                self.on_register(rules, timing, term, process, attempt, previous);
+            Up::Register { first } => {
+                self.on_register(rules, timing, term, process, attempt, first);
                 return;
             }
             Up::Resume(session) => {
@@ -107,14 +107,14 @@ impl State {
         term: Term,
         process: ProcessId,
         attempt: Attempt,
-        previous: SessionId,
+        first: SessionId,
     ) {
         let name = self.process(process).name;
         let mut register = Register {
             process,
             name,
             attempt,
-            previous,
+            first,
             replaces: 0,
         };
         let Some(holder) = self.view(term).holder(name) else {
@@ -125,7 +125,7 @@ impl State {
             self.attach(rules, timing, term, holder.session, attempt);
             return;
         }
-        let was_replaced = previous != 0 && previous < holder.session;
+        let was_replaced = holder.is_newer_than(first);
         if rules.only_a_new_process_replaces && was_replaced {
             self.close(term, process, attempt, Close::Replaced);
             return;

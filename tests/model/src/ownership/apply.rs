@@ -77,7 +77,7 @@ impl Ownership {
             if by.process == register.process {
                 return Err(Rejection::AlreadyRegistered(by.session));
             }
-            let was_replaced = register.previous != 0 && register.previous < by.session;
+            let was_replaced = by.is_newer_than(register.first);
             if rules.only_a_new_process_replaces && was_replaced {
                 return Err(Rejection::Replaced);
             }
@@ -91,6 +91,10 @@ impl Ownership {
             session: self.last_session,
             process: register.process,
             name: register.name,
+            first: match register.first {
+                0 => self.last_session,
+                first => first,
+            },
         };
         let replaced = self.session(register.replaces);
         self.live.retain(|live| live.session != register.replaces);

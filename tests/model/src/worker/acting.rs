@@ -29,7 +29,7 @@ impl State {
         process.opened = Some(0);
         let first = if process.session == 0 {
             Up::Register {
-                previous: process.previous,
+                first: process.first,
             }
         } else {
             Up::Resume(process.session)

@@ -78,7 +78,9 @@ impl State {
         if process.session != session {
             process.end_session();
             process.session = session;
-            process.previous = session;
+            if process.first == 0 {
+                process.first = session;
+            }
         }
         process.sent = process.opened;
         process.acknowledged = None;

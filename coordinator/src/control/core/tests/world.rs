@@ -291,24 +291,24 @@ impl World {
         &mut self,
         worker: &str,
         nonce: u128,
-        previous: Option<SessionId>,
+        first: Option<SessionId>,
         attempt: u64,
     ) -> StreamId {
         let register = Register {
             group: group_name(),
             worker: WorkerName::new(worker).unwrap(),
             nonce: ProcessNonce(nonce),
-            previous: None,
+            first: None,
             replaces: None,
             ttl: None,
             weight: 1,
             labels: BTreeMap::new(),
             address: String::new(),
         };
-        let previous = previous.map(owner);
+        let first = first.map(owner);
         self.open(Open::Register {
             register: Box::new(register),
-            previous,
+            first,
             attempt,
         })
     }
