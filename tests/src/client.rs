@@ -208,6 +208,7 @@ impl Client {
             group: group.to_owned(),
             worker: worker.to_owned(),
             mode: mode.into(),
+            pause_timeout_ms: 0,
         };
         self.at_leader(async |channel| {
             let mut service = AdminServiceClient::new(channel);

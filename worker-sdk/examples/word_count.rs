@@ -134,13 +134,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         })
         .build()?;
     println!("{name} counts until Ctrl-C");
-    // Gives every shard back in good order, so that others need not wait for a lease to end.
-    let interrupted = async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    Ok(worker.run(interrupted).await?)
+    // Hands every shard over in good order, so that others need not wait for a lease to end.
+    Ok(worker.run(tenure::terminated()?).await?)
 }
 
 /// Asks the coordinators how many shards the group has.

@@ -151,8 +151,11 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how long handlers may take for last checkpoints when the worker is stopped; 30 s unless
-    /// set.
+    /// Sets how long a worker that is stopped may take in all; 30 s unless set.
+    ///
+    /// It goes on serving for up to two thirds of it, while the coordinators move its shards to other
+    /// workers one after the other; then it gives back what is left, and handlers have the rest of the time
+    /// for last checkpoints. It waits for nothing when no other worker takes its shards.
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;

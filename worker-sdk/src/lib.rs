@@ -45,6 +45,7 @@ mod held_shard;
 mod replicated;
 mod router;
 mod session;
+mod signal;
 mod status;
 mod stores;
 mod token_checker;
@@ -57,6 +58,7 @@ pub use handler::ShardHandler;
 pub use held_shard::{HandleState, HeldShard};
 pub use replicated::ReplicatedStore;
 pub use router::{Route, Router, RouterError};
+pub use signal::terminated;
 pub use status::{Counters, LinkState, Observer, RefusedWrite, ShardStatus, WorkerStatus};
 pub use tenure_fence::{
     CheckSuperseded, Checkpoint, CheckpointError, CheckpointStore, Deletion, Epoch, FencingToken,

@@ -262,11 +262,7 @@ impl Session {
         if let Some(moment) = self.work.next_abort() {
             wake = wake.min(moment);
         }
-        if let Some(moment) = self
-            .stopping
-            .as_ref()
-            .and_then(|stopping| stopping.leave_until)
-        {
+        if let Some(moment) = self.next_stop() {
             wake = wake.min(moment);
         }
         match &self.link {

@@ -98,8 +98,11 @@ impl Worker {
         Observer::new(Arc::clone(&self.tally))
     }
 
-    /// Runs the worker until `shutdown` resolves, and then stops it in good order: handlers are asked to
-    /// write last checkpoints and return, all shards are given back, and the session is ended.
+    /// Runs the worker until `shutdown` resolves, and then stops it in good order: its shards are moved to
+    /// other workers one after the other while it serves the rest; what nobody takes is given back after
+    /// last checkpoints; and the session is ended. See [`crate::terminated`] for a `shutdown` and
+    /// [`WorkerBuilder::drain_timeout`] for how long it may take. A worker that an operator has paused
+    /// gives everything back at once: its shards wait for it.
     ///
     /// A group that does not exist, yet or any more, is waited for, with a warning in the log: workers
     /// may be started before it is created.

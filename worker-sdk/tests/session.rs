@@ -687,6 +687,8 @@ async fn a_worker_that_stops_writes_last_checkpoints_gives_everything_back_and_l
     let stopping = tokio::spawn(story.worker.shutdown());
     // First, so that nothing comes back.
     stream.stopping().await;
+    // Nobody else is there to take them.
+    stream.dismiss().await;
     // In one message or two: each goes when its handler has returned.
     let mut released = stream.released().await;
     if released.len() < 2 {
@@ -711,6 +713,51 @@ async fn a_worker_that_stops_writes_last_checkpoints_gives_everything_back_and_l
 }
 
 #[tokio::test]
+async fn a_worker_that_stops_serves_its_shards_until_others_take_them() {
+    let mut story = Story::begin(Behaviour::Obedient).await;
+    let (mut stream, shard) = story.serving().await;
+    stream.grant(22, 2, 1).await;
+    assert_eq!(stream.ready().await.tenures, [tenure(2, 1)]);
+    let stopping = tokio::spawn(story.worker.shutdown());
+    stream.stopping().await;
+    shard.write("still serving").await.unwrap();
+    assert_eq!(shard.state(), HandleState::Held);
+    for (revision, shard, epoch) in [(23, 1, 7), (24, 2, 1)] {
+        stream.revoke(revision, shard, epoch, drain()).await;
+        let released = stream.released().await;
+        assert_eq!(released[0].tenure, Some(tenure(shard, epoch)));
+    }
+    stream.let_go().await;
+    assert!(within("the worker stops", stopping).await.unwrap().is_ok());
+    story.coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn what_nobody_takes_in_time_a_worker_that_stops_gives_back() {
+    let mut story = Story::begin(Behaviour::Obedient).await;
+    let (mut stream, _shard) = story.serving().await;
+    let begun = story.clock.now();
+    let stopping = tokio::spawn(story.worker.shutdown());
+    stream.stopping().await;
+    // Two thirds of its time, in which it lives on and is acknowledged.
+    let waited = loop {
+        story.clock.advance(Duration::from_millis(250));
+        match stream.next().await {
+            Up::Heartbeat(heartbeat) => stream.acknowledge(heartbeat.sequence).await,
+            Up::Released(released) => {
+                assert_eq!(released.releases[0].tenure, Some(tenure(1, 7)));
+                break story.clock.now();
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(waited.since(begun) >= Duration::from_secs(20));
+    stream.let_go().await;
+    assert!(within("the worker stops", stopping).await.unwrap().is_ok());
+    story.coordinator.stop().await;
+}
+
+#[tokio::test]
 async fn a_worker_that_stops_gives_each_shard_back_when_its_handler_has_returned() {
     let mut story = Story::begin(Behaviour::Stubborn).await;
     let (mut stream, first) = story.serving().await;
@@ -719,6 +766,7 @@ async fn a_worker_that_stops_gives_each_shard_back_when_its_handler_has_returned
     let second = story.shard().await;
     let stopping = tokio::spawn(story.worker.shutdown());
     stream.stopping().await;
+    stream.dismiss().await;
     story.release.add_permits(1);
     let released = stream.released().await;
     assert_eq!(released.len(), 1);
@@ -756,6 +804,7 @@ async fn what_is_granted_to_a_worker_that_stops_goes_back_at_once() {
     let (mut stream, shard) = story.serving().await;
     let stopping = tokio::spawn(story.worker.shutdown());
     stream.stopping().await;
+    stream.dismiss().await;
     within("the revocation", shard.revoked()).await;
     // Planned before the coordinator knew.
     stream.grant(22, 2, 1).await;
@@ -781,7 +830,6 @@ async fn a_worker_that_stops_does_not_wait_for_ever_for_a_stubborn_handler_or_a_
     drop(stream);
     story.coordinator.stop().await;
     let stopping = tokio::spawn(story.worker.shutdown());
-    within("the revocation", shard.revoked()).await;
     let clock = Arc::clone(&story.clock);
     let stopped = within("the worker stops", async {
         let mut stopping = stopping;

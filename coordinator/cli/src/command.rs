@@ -1,6 +1,7 @@
 //! The arguments of the operator commands. The doc comments of this file are the help texts.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use tenure_fence::{FencingToken, ShardRef};
@@ -16,7 +17,7 @@ pub enum OperatorCommand {
     Group(Area<GroupCommand>),
     /// Show who owns which shard
     Shard(Area<ShardCommand>),
-    /// Show the workers of a group
+    /// Show the workers of a group, and prepare them for what is planned
     Worker(Area<WorkerCommand>),
     /// Print what happens in a group, one line for each event, until Ctrl-C
     Watch(WatchArguments),
@@ -84,6 +85,19 @@ pub enum GroupCommand {
         #[arg(long, value_name = "REVISION")]
         if_revision: Option<u64>,
     },
+    /// Stop the planned moves of a group: no shard is taken from its owner for balance or a drain
+    Freeze {
+        /// Name of the group
+        name: String,
+        /// Why; shown wherever the group is, up to 256 bytes
+        #[arg(long)]
+        reason: String,
+    },
+    /// Let the planned moves of a group go on
+    Unfreeze {
+        /// Name of the group
+        name: String,
+    },
     /// Delete a group: its shards are revoked, its checkpoints are deleted, its epochs are kept
     Delete {
         /// Name of the group
@@ -131,6 +145,58 @@ pub enum WorkerCommand {
         /// Name of the group
         group: String,
     },
+    /// Give a worker no new shards; it keeps those it has
+    Cordon(WorkerArguments),
+    /// Let a worker take shards again: ends a cordon, a drain and a pause
+    Uncordon(WorkerArguments),
+    /// Move all shards away from a worker, and give it no new ones
+    Drain {
+        /// Which worker
+        #[command(flatten)]
+        worker: WorkerArguments,
+        /// How long to wait for it
+        #[command(flatten)]
+        wait: WaitArguments,
+    },
+    /// Let the shards of a worker wait for it while it is restarted
+    Pause {
+        /// Which worker
+        #[command(flatten)]
+        worker: WorkerArguments,
+        /// How long they wait, 1s to 24h; after that they go to other workers
+        #[arg(long = "for", value_name = "DURATION", default_value = "5m", value_parser = options::duration)]
+        timeout: Duration,
+    },
+    /// End a pause; with --wait once the worker is back and its shards are with it
+    Resume {
+        /// Which worker
+        #[command(flatten)]
+        worker: WorkerArguments,
+        /// How long to wait for it
+        #[command(flatten)]
+        wait: WaitArguments,
+    },
+}
+
+/// A worker of a group.
+#[derive(Debug, Args)]
+pub struct WorkerArguments {
+    /// Name of the group
+    pub group: String,
+    /// Name of the worker; it need not be registered
+    #[arg(value_name = "WORKER")]
+    pub name: String,
+}
+
+/// Whether and how long to wait.
+#[derive(Debug, Args)]
+pub struct WaitArguments {
+    /// Wait until it is done, and say how far it is. Ctrl-C ends the waiting, not what was asked for
+    #[arg(long)]
+    pub wait: bool,
+    /// Wait no longer than this; exit status 8 if it was not done by then
+    #[arg(long, value_name = "DURATION", requires = "wait", value_parser = options::duration)]
+    pub wait_timeout: Option<Duration>,
 }
 
 /// Arguments of `watch`.

@@ -25,6 +25,8 @@ pub enum Exit {
     Stale = 6,
     /// The change was sent and its outcome is not known.
     OutcomeUnknown = 7,
+    /// The change was made; what it leads to was waited for and was not reached.
+    NotReached = 8,
 }
 
 impl From<Exit> for ExitCode {
@@ -81,6 +83,12 @@ pub enum CliError {
         /// What went wrong.
         message: String,
     },
+    /// The change was made, and the waiting for what it leads to ended before it was reached. It goes on.
+    #[error("{message}")]
+    NotReached {
+        /// How far it is, and how to take it back.
+        message: String,
+    },
 }
 
 impl CliError {
@@ -94,6 +102,7 @@ impl CliError {
             Self::Unavailable { .. } => Exit::Unavailable,
             Self::Stale { .. } => Exit::Stale,
             Self::OutcomeUnknown { .. } => Exit::OutcomeUnknown,
+            Self::NotReached { .. } => Exit::NotReached,
         }
     }
 

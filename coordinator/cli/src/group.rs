@@ -31,6 +31,8 @@ pub(crate) async fn run(
             policy,
             if_revision,
         } => set(connection, console, name, policy, if_revision.unwrap_or(0)).await,
+        GroupCommand::Freeze { name, reason } => freeze(connection, console, name, reason).await,
+        GroupCommand::Unfreeze { name } => freeze(connection, console, name, "").await,
         GroupCommand::Delete { name } => delete(connection, console, name).await,
     }
 }
@@ -129,7 +131,11 @@ fn row(group: &v1::Group) -> Vec<String> {
 }
 
 fn state(group: &v1::Group) -> &'static str {
-    if group.deleting { "deleting" } else { "active" }
+    match (group.deleting, &group.frozen) {
+        (true, _) => "deleting",
+        (false, Some(_)) => "frozen",
+        (false, None) => "active",
+    }
 }
 
 async fn show(
@@ -167,6 +173,16 @@ async fn show(
         ("checkpoints", text::bytes(group.checkpoint_bytes)),
         ("policy_revision", group.policy_revision.to_string()),
     ];
+    if let Some(frozen) = &group.frozen {
+        let since = frozen.since_revision;
+        rows.insert(
+            2,
+            (
+                "frozen",
+                format!("since revision {since}: {}", frozen.reason),
+            ),
+        );
+    }
     rows.extend(policy::details(&group.policy.unwrap_or_default()));
     console.details(rows)
 }
@@ -204,6 +220,39 @@ async fn set(
         answer.revision
     ))?;
     console.details(policy::details(&policy))
+}
+
+/// Freezes a group; without a reason, ends that.
+async fn freeze(
+    connection: &Connection,
+    console: &mut Console<'_>,
+    name: &str,
+    reason: &str,
+) -> Result<(), CliError> {
+    let request = v1::SetFreezeRequest {
+        group: name.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let answer = connection
+        .call(Intent::Change, request, |service, request| async move {
+            AdminServiceClient::new(service).set_freeze(request).await
+        })
+        .await?;
+    let revision = answer.revision;
+    if console.json() {
+        return console.document(&Changed {
+            revision: Wide(revision),
+        });
+    }
+    if reason.is_empty() {
+        return console.note(format_args!(
+            "planned moves of group {name} go on as of revision {revision}"
+        ));
+    }
+    console.note(format_args!(
+        "group {name} is frozen as of revision {revision}: no shard is taken from its owner for balance or a \
+         drain; `tenure group unfreeze {name}` ends it"
+    ))
 }
 
 async fn delete(
@@ -259,6 +308,8 @@ struct Set {
 struct GroupView {
     name: String,
     state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frozen: Option<FreezeView>,
     shard_count: u32,
     serving: u32,
     opening: u32,
@@ -270,11 +321,27 @@ struct GroupView {
     policy: PolicyView,
 }
 
+#[derive(Serialize)]
+struct FreezeView {
+    reason: String,
+    since_revision: Wide,
+}
+
+impl From<&v1::Freeze> for FreezeView {
+    fn from(freeze: &v1::Freeze) -> Self {
+        Self {
+            reason: freeze.reason.clone(),
+            since_revision: Wide(freeze.since_revision),
+        }
+    }
+}
+
 impl From<&v1::Group> for GroupView {
     fn from(group: &v1::Group) -> Self {
         Self {
             name: group.name.clone(),
             state: state(group),
+            frozen: group.frozen.as_ref().map(FreezeView::from),
             shard_count: group.shard_count,
             serving: group.serving,
             opening: group.opening,

@@ -29,6 +29,7 @@ mod settings;
 mod shard;
 mod text;
 mod token;
+mod wait;
 mod watch;
 mod worker;
 
@@ -38,7 +39,7 @@ use std::process::ExitCode;
 
 pub use crate::command::{
     Area, ClusterCommand, GroupCommand, NodeArgument, OperatorCommand, Phase, ShardCommand,
-    TokenCommand, WatchArguments, WorkerCommand,
+    TokenCommand, WaitArguments, WatchArguments, WorkerArguments, WorkerCommand,
 };
 pub use crate::console::Console;
 pub use crate::error::{CliError, Exit};
@@ -50,8 +51,8 @@ use crate::connection::Connection;
 
 /// Runs one command with what the process offers, and reports how it ended.
 ///
-/// Errors are written to stderr as one line. Ctrl-C ends `watch` in good order and kills any other
-/// command, which then leaves what it asked for to the coordinator.
+/// Errors are written to stderr as one line. Ctrl-C ends `watch` and what waits in good order and kills any
+/// other command, which then leaves what it asked for to the coordinator.
 pub fn execute(command: &OperatorCommand) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -82,7 +83,7 @@ pub fn execute(command: &OperatorCommand) -> ExitCode {
     }
 }
 
-/// Runs one command. `interrupted` ends `watch`; the other commands do not poll it.
+/// Runs one command. `interrupted` ends `watch` and what waits; the other commands do not poll it.
 ///
 /// # Errors
 /// One [`CliError`] for each exit status of `docs/cli.md`. A reader of stdout that went away, as
@@ -99,7 +100,9 @@ pub async fn run(
     let outcome = match command {
         OperatorCommand::Group(area) => group::run(&area.command, &connection, console).await,
         OperatorCommand::Shard(area) => shard::run(&area.command, &connection, console).await,
-        OperatorCommand::Worker(area) => worker::run(&area.command, &connection, console).await,
+        OperatorCommand::Worker(area) => {
+            worker::run(&area.command, &connection, console, interrupted).await
+        }
         OperatorCommand::Watch(watch) => watch::run(watch, &connection, console, interrupted).await,
         OperatorCommand::Token(area) => token::run(&area.command, &connection, console).await,
         OperatorCommand::Cluster(area) => cluster::run(&area.command, &connection, console).await,

@@ -59,6 +59,14 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Reads a duration such as `5m`: above nothing.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .ok()
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| format!("{text:?} is not a duration such as 5m, above 0"))
+}
+
 /// Reads a timeout such as `10s`: above nothing, at most a day.
 pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)

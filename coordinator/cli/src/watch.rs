@@ -268,6 +268,7 @@ impl Watch<'_> {
             },
             Fact::GroupChanged(event) => Line {
                 cause: Some(text::group_change(event.change)),
+                detail: Some(event.reason.clone()).filter(|reason| !reason.is_empty()),
                 ..line("group-changed")
             },
             Fact::WorkerModeSet(event) => Line {

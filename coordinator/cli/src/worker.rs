@@ -1,6 +1,9 @@
 //! `tenure worker`.
 
+mod modes;
+
 use std::collections::BTreeMap;
+use std::future::Future;
 
 use serde::Serialize;
 use tenure_proto::v1;
@@ -16,9 +19,26 @@ pub(crate) async fn run(
     command: &WorkerCommand,
     connection: &Connection,
     console: &mut Console<'_>,
+    interrupted: impl Future<Output = ()>,
 ) -> Result<(), CliError> {
     match command {
         WorkerCommand::List { group } => list(connection, console, group).await,
+        WorkerCommand::Cordon(worker) => {
+            modes::set(connection, console, worker, v1::WorkerMode::Cordoned, None).await
+        }
+        WorkerCommand::Uncordon(worker) => {
+            modes::set(connection, console, worker, v1::WorkerMode::Active, None).await
+        }
+        WorkerCommand::Drain { worker, wait } => {
+            modes::drain(connection, console, worker, wait, interrupted).await
+        }
+        WorkerCommand::Pause { worker, timeout } => {
+            let mode = v1::WorkerMode::Paused;
+            modes::set(connection, console, worker, mode, Some(*timeout)).await
+        }
+        WorkerCommand::Resume { worker, wait } => {
+            modes::resume(connection, console, worker, wait, interrupted).await
+        }
     }
 }
 
@@ -29,6 +49,7 @@ async fn list(
 ) -> Result<(), CliError> {
     let request = v1::ListWorkersRequest {
         group: group.to_owned(),
+        worker: String::new(),
     };
     let answer = connection
         .call(Intent::Read, request, |service, request| async move {
@@ -48,6 +69,7 @@ async fn list(
         Column::Text("MODE"),
         Column::Number("WEIGHT"),
         Column::Number("SHARDS"),
+        Column::Number("WAITING"),
         Column::Text("TTL"),
         Column::Text("WINDOW"),
         Column::Text("ADDRESS"),
@@ -73,6 +95,7 @@ fn row(worker: &v1::Worker) -> Vec<String> {
         text::worker_mode(worker.mode),
         of_session(worker.weight.to_string()),
         worker.shards.to_string(),
+        worker.waiting.to_string(),
         of_session(text::millis(worker.ttl_ms)),
         of_session(text::millis(worker.window_ms)),
         text::or_dash(&worker.address),
@@ -97,6 +120,7 @@ struct WorkerView<'a> {
     mode: String,
     weight: u32,
     shards: u32,
+    waiting: u32,
     ttl_ms: Wide,
     window_ms: Wide,
     address: Option<&'a str>,
@@ -111,6 +135,7 @@ impl<'a> From<&'a v1::Worker> for WorkerView<'a> {
             mode: text::worker_mode(worker.mode),
             weight: worker.weight,
             shards: worker.shards,
+            waiting: worker.waiting,
             ttl_ms: Wide(worker.ttl_ms),
             window_ms: Wide(worker.window_ms),
             address: Some(worker.address.as_str()).filter(|address| !address.is_empty()),

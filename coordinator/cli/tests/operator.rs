@@ -72,6 +72,10 @@ async fn group_commands_print_what_their_transcript_says() {
             "group set orders ttl=11m",
             "group set orders ttl=20s --if-revision 11",
             "group set orders ttl=20s ttl=30s",
+            "group freeze orders --reason release-day",
+            "group freeze orders --reason release-day --json",
+            "group freeze orders",
+            "group unfreeze orders",
             "group delete orders",
             "group delete orders --json",
             "group delete retired",
@@ -92,11 +96,56 @@ async fn shard_and_worker_commands_print_what_their_transcript_says() {
             "shard show orders/1 --json --linearizable",
             "shard show orders/64",
             "shard lookup orders abc",
-            "worker list orders",
-            "worker list orders --json",
         ],
     )
     .await;
+}
+
+#[tokio::test]
+async fn worker_commands_print_what_their_transcript_says() {
+    transcript(
+        "worker.txt",
+        &[
+            "worker list orders",
+            "worker list orders --json",
+            "worker cordon orders counter-1",
+            "worker cordon orders counter-1 --json",
+            "worker uncordon orders counter-1",
+            "worker drain orders counter-1",
+            "worker drain orders counter-1 --wait --wait-timeout 1ms",
+            "worker drain orders counter-1 --wait-timeout 1ms",
+            "worker pause orders counter-3 --for 1m",
+            "worker pause orders counter-3 --for 0s",
+            "worker resume orders counter-3",
+            "worker resume orders counter-3 --wait --wait-timeout 1ms",
+            "worker drain nowhere counter-1",
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_drain_is_waited_for_until_nothing_is_left() {
+    let node = Node::start(Role::Leader).await;
+    let arguments = ["worker", "drain", "orders", "counter-2", "--wait"];
+    let ran = tenure(&node.environment(), &arguments).await;
+    assert_eq!((ran.exit, ran.out.as_str()), (0, ""));
+    let said = "worker counter-2 is draining: 0 shards moved away in ";
+    assert!(ran.err.starts_with(said), "{}", ran.err);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn who_stops_waiting_is_told_that_the_drain_goes_on() {
+    let node = Node::start(Role::Leader).await;
+    let arguments = ["worker", "drain", "orders", "counter-1", "--wait"];
+    let soon = tokio::time::sleep(Duration::from_millis(300));
+    let ran = tenure_until(&node.environment(), &arguments, soon).await;
+    assert_eq!(ran.exit, 8);
+    let said = "16 of 16 shards left\nerror: no longer waiting for it (16 of 16 shards left), and it goes on; \
+         `tenure worker uncordon orders counter-1` takes it back\n";
+    assert_eq!(ran.err, said);
+    node.stop().await;
 }
 
 #[tokio::test]

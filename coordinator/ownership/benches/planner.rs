@@ -143,6 +143,7 @@ impl World {
             group: "bench".try_into().unwrap(),
             worker: worker(number),
             mode: WorkerMode::Draining,
+            pause_timeout: None,
         }));
     }
 

@@ -5,6 +5,7 @@ mod cluster;
 mod entry;
 mod groups;
 mod handoff;
+mod modes;
 mod release;
 mod sessions;
 mod tenures;
@@ -99,7 +100,9 @@ fn dispatch(entry: &mut Entry<'_>, command: Command) -> Result<(), Rejection> {
         Command::Register(command) => sessions::register(entry, *command),
         Command::Expire(sessions) => sessions::expire(entry, &sessions),
         Command::Leave(session) => sessions::leave(entry, session),
-        Command::SetWorkerMode(command) => sessions::set_worker_mode(entry, command),
+        Command::SetWorkerMode(command) => modes::set_worker_mode(entry, command),
+        Command::EndPause(command) => modes::end_pause(entry, command),
+        Command::SetFreeze(command) => groups::set_freeze(entry, command),
         Command::Assign(command) => handoff::assign(entry, command),
         Command::Ready(command) => handoff::ready(entry, &command),
         Command::Release(command) => release::release(entry, command),

@@ -74,6 +74,12 @@ pub enum Command {
     /// Switches a behaviour on, on every node at this entry.
     #[n(16)]
     EnableFeature(#[n(0)] Feature),
+    /// Ends a pause that has lasted for too long.
+    #[n(17)]
+    EndPause(#[n(0)] EndPause),
+    /// Stops the planned moves of a group, or lets them go on.
+    #[n(18)]
+    SetFreeze(#[n(0)] SetFreeze),
 }
 
 /// See [`Command::CreateGroup`].
@@ -153,6 +159,37 @@ pub struct SetWorkerMode {
     /// What it shall be.
     #[n(2)]
     pub mode: WorkerMode,
+    /// With [`WorkerMode::Paused`], and only then: how long its shards wait for it, within
+    /// [`crate::session::PAUSE_TIMEOUT`].
+    #[cbor(n(3), with = "crate::codec::millis_option", has_nil)]
+    pub pause_timeout: Option<Duration>,
+}
+
+/// See [`Command::EndPause`].
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct EndPause {
+    /// The group.
+    #[n(0)]
+    pub group: GroupId,
+    /// The worker.
+    #[n(1)]
+    pub worker: WorkerName,
+    /// The pause that is meant, by its beginning. A precondition.
+    #[n(2)]
+    pub since: Revision,
+}
+
+/// See [`Command::SetFreeze`].
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct SetFreeze {
+    /// The group.
+    #[cbor(n(0), with = "crate::codec::group_name")]
+    pub group: GroupName,
+    /// Why its planned moves are stopped, 1 to 256 bytes; `None` lets them go on.
+    #[n(1)]
+    pub reason: Option<String>,
 }
 
 /// See [`Command::Assign`].
@@ -413,6 +450,15 @@ impl fmt::Display for Command {
                 c.group, c.tenure.shard
             ),
             Self::EnableFeature(feature) => write!(f, "enable feature={feature:?}"),
+            Self::EndPause(c) => write!(f, "end pause group=#{} worker={}", c.group, c.worker),
+            Self::SetFreeze(c) => {
+                let verb = if c.reason.is_some() {
+                    "freeze"
+                } else {
+                    "unfreeze"
+                };
+                write!(f, "{verb} group={}", c.group)
+            }
         }
     }
 }

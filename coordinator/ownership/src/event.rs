@@ -72,6 +72,13 @@ pub enum Event {
         /// The mode.
         mode: WorkerMode,
     },
+    /// Planned moves of a group were stopped, or go on.
+    FreezeSet {
+        /// The group.
+        group: GroupId,
+        /// Why they are stopped; `None` when they go on.
+        reason: Option<String>,
+    },
     /// A shard has a new owner, which opens it.
     Granted {
         /// The group.
@@ -165,6 +172,7 @@ impl Event {
             | Self::Registered { group, .. }
             | Self::SessionEnded { group, .. }
             | Self::WorkerModeSet { group, .. }
+            | Self::FreezeSet { group, .. }
             | Self::Granted { group, .. }
             | Self::Serving { group, .. }
             | Self::Revoking { group, .. }
@@ -207,6 +215,10 @@ impl fmt::Display for Event {
             Self::WorkerModeSet { worker, mode, .. } => {
                 write!(f, "mode set worker={worker} mode={mode:?}")
             }
+            Self::FreezeSet { reason, .. } => match reason {
+                Some(reason) => write!(f, "frozen reason={reason:?}"),
+                None => f.write_str("unfrozen"),
+            },
             Self::Granted {
                 shard,
                 epoch,

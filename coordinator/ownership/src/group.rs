@@ -54,6 +54,27 @@ pub struct GroupHeader {
     /// Revision at which the policy was set.
     #[n(5)]
     pub policy_revision: Revision,
+    /// Set while no planned moves are made.
+    #[n(6)]
+    pub frozen: Option<Freeze>,
+}
+
+/// Planned moves of a group are stopped: nothing is taken from an owner for a nicer layout or for a
+/// drain. What nobody owns is still granted, and what hangs or fails is still taken elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Freeze {
+    /// Revision at which it began.
+    #[n(0)]
+    pub since: Revision,
+    /// Why, for people: 1 to [`Freeze::REASON_BYTES_MAX`] bytes.
+    #[n(1)]
+    pub reason: String,
+}
+
+impl Freeze {
+    /// Longest reason, in bytes: one line for an operator.
+    pub const REASON_BYTES_MAX: usize = 256;
 }
 
 /// Whether a group works or goes.

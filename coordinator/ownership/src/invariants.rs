@@ -257,6 +257,10 @@ fn worker_records_say_something(state: &State, mut finding: Finding<'_>) {
         for (name, worker) in group.workers.iter() {
             let says = worker.session.is_some() || worker.mode != WorkerMode::Active;
             finding.require(says, || format!("worker {name} is kept for nothing"));
+            let is_paused = worker.mode == WorkerMode::Paused;
+            finding.require(worker.pause.is_some() == is_paused, || {
+                format!("worker {name} is {:?} with {:?}", worker.mode, worker.pause)
+            });
         }
     }
 }
@@ -276,6 +280,7 @@ fn nothing_is_newer(state: &State, mut finding: Finding<'_>) {
             .values()
             .map(|tombstone| tombstone.removed_at.0)
             .max(),
+        state.groups().filter_map(latest_of_operators).max(),
     ];
     for newest in newest.into_iter().flatten() {
         finding.require(newest <= now, || {
@@ -296,6 +301,14 @@ fn nothing_is_newer(state: &State, mut finding: Finding<'_>) {
             )
         });
     }
+}
+
+/// The latest pause or freeze of a group.
+fn latest_of_operators(group: &Group) -> Option<u64> {
+    let pauses = group.workers.values().filter_map(|worker| worker.pause);
+    let pauses = pauses.map(|pause| pause.since.0);
+    let frozen = group.header.frozen.as_ref().map(|freeze| freeze.since.0);
+    pauses.chain(frozen).max()
 }
 
 fn identity_comes_first(state: &State, mut finding: Finding<'_>) {

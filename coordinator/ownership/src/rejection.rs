@@ -2,8 +2,9 @@
 
 use tenure_fence::{Epoch, GroupName, Refusal};
 
-use crate::ids::{ClusterId, GroupId, SessionId, ShardIndex};
+use crate::ids::{ClusterId, GroupId, SessionId, ShardIndex, WorkerName};
 use crate::policy::PolicyError;
+use crate::session::WorkerMode;
 
 /// Why a command, or one shard of a command, was refused. Not an error: the log did its work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -114,11 +115,19 @@ pub enum Rejection {
         /// The session.
         session: SessionId,
     },
-    /// The session's worker is being drained and takes no shards.
-    #[error("the worker of session {session} is being drained")]
-    WorkerDraining {
+    /// The session's worker takes no new shards.
+    #[error("the worker of session {session} takes no new shards, it is {}", mode_shown(.mode))]
+    WorkerTakesNone {
         /// The session.
         session: SessionId,
+        /// Why it takes none.
+        mode: WorkerMode,
+    },
+    /// The worker is not paused, or not by the pause that was meant.
+    #[error("that pause of worker {worker} is over")]
+    NotPaused {
+        /// The worker.
+        worker: WorkerName,
     },
     /// The group has no such shard.
     #[error("the group has no shard {shard}")]
@@ -203,6 +212,15 @@ pub enum Rejection {
         /// Which field of the policy sets the limit.
         field: &'static str,
     },
+}
+
+fn mode_shown(mode: &WorkerMode) -> &'static str {
+    match mode {
+        WorkerMode::Active => "active",
+        WorkerMode::Draining => "being drained",
+        WorkerMode::Cordoned => "cordoned",
+        WorkerMode::Paused => "paused",
+    }
 }
 
 fn shown(epoch: &Option<Epoch>) -> String {

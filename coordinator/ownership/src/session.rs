@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use minicbor::{Decode, Encode};
 
-use crate::ids::{GroupId, ProcessNonce, SessionId, WorkerName};
+use crate::ids::{GroupId, ProcessNonce, Revision, SessionId, WorkerName};
 
 /// A live session. A session that has ended has no record, so what is found here is live.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -82,7 +82,25 @@ pub struct Worker {
     /// Whether shards may be placed on it.
     #[n(1)]
     pub mode: WorkerMode,
+    /// Until when a paused worker is waited for; `None` in every other mode.
+    #[n(2)]
+    pub pause: Option<Pause>,
 }
+
+/// How long the shards of a paused worker wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Pause {
+    /// Revision at which the pause began. The time counts from when the leader saw it.
+    #[n(0)]
+    pub since: Revision,
+    /// How long it may last, within [`PAUSE_TIMEOUT`].
+    #[cbor(n(1), with = "crate::codec::millis")]
+    pub timeout: Duration,
+}
+
+/// Bounds of the length of a pause, inclusive.
+pub const PAUSE_TIMEOUT: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
 /// Whether the planner may place shards on a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
@@ -95,6 +113,12 @@ pub enum WorkerMode {
     /// Takes no shards, and those it has are moved away.
     #[n(1)]
     Draining,
+    /// Takes no shards, and keeps those it has for as long as its session lives.
+    #[n(2)]
+    Cordoned,
+    /// Is about to be restarted: takes no shards but its own, which wait for it while it is away.
+    #[n(3)]
+    Paused,
 }
 
 /// Why a session ended.

@@ -13,7 +13,9 @@
 use minicbor::{Decode, Encode};
 use tenure_fence::{Epoch, Fence, Owner, Sequence, WriteId};
 
+use crate::group::Group;
 use crate::ids::{Revision, SessionId, StoreName, WorkerName};
+use crate::session::WorkerMode;
 
 /// The record of a shard.
 ///
@@ -99,6 +101,9 @@ pub enum RevokeReason {
     /// The group is deleted.
     #[n(3)]
     GroupDeleted,
+    /// The worker has said that it stops.
+    #[n(4)]
+    Stopping,
 }
 
 /// How the latest tenure of a shard ended.
@@ -230,6 +235,15 @@ impl Shard {
     /// Whether the shard is as its group was created with: it has no record.
     pub(crate) fn is_new(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// The paused worker that an unowned shard waits for: the one that held it last.
+    pub fn waits_for_paused<'a>(&'a self, group: &Group) -> Option<&'a WorkerName> {
+        let ShardState::Unowned(Some(end)) = &self.state else {
+            return None;
+        };
+        let worker = group.workers.get(&end.worker)?;
+        (worker.mode == WorkerMode::Paused).then_some(&end.worker)
     }
 
     /// The number no grant may repeat: the highest epoch granted or ruled out, 0 if there is none.

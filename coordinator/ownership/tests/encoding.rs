@@ -18,8 +18,9 @@ use std::time::Duration;
 use minicbor::{Decoder, Encoder};
 use tenure_fence::{Epoch, GroupName, Owner, Sequence, WriteId};
 use tenure_ownership::command::{
-    Assign, CreateGroup, DeleteCheckpoint, Force, Grant, Ready, Register, Release, ReleaseCause,
-    Released, Revoke, Seal, SetPolicy, SetWorkerMode, Tenure, WriteCheckpoint,
+    Assign, CreateGroup, DeleteCheckpoint, EndPause, Force, Grant, Ready, Register, Release,
+    ReleaseCause, Released, Revoke, Seal, SetFreeze, SetPolicy, SetWorkerMode, Tenure,
+    WriteCheckpoint,
 };
 use tenure_ownership::feature::Feature;
 use tenure_ownership::ids::{
@@ -142,11 +143,13 @@ fn kind(command: &Command) -> &'static str {
         Command::WriteCheckpoint(_) => "WriteCheckpoint",
         Command::DeleteCheckpoint(_) => "DeleteCheckpoint",
         Command::EnableFeature(_) => "EnableFeature",
+        Command::EndPause(_) => "EndPause",
+        Command::SetFreeze(_) => "SetFreeze",
     }
 }
 
 /// How many kinds [`kind`] knows.
-const KINDS: usize = 17;
+const KINDS: usize = 19;
 
 fn commands() -> Vec<Command> {
     let full_register = Register {
@@ -185,6 +188,26 @@ fn commands() -> Vec<Command> {
             group: name("orders"),
             worker: WorkerName::new("worker-1").unwrap(),
             mode: WorkerMode::Draining,
+            pause_timeout: None,
+        }),
+        Command::SetWorkerMode(SetWorkerMode {
+            group: name("orders"),
+            worker: WorkerName::new("worker-1").unwrap(),
+            mode: WorkerMode::Paused,
+            pause_timeout: Some(Duration::from_secs(300)),
+        }),
+        Command::EndPause(EndPause {
+            group: GroupId(2),
+            worker: WorkerName::new("worker-1").unwrap(),
+            since: Revision(70),
+        }),
+        Command::SetFreeze(SetFreeze {
+            group: name("orders"),
+            reason: Some("release day".to_owned()),
+        }),
+        Command::SetFreeze(SetFreeze {
+            group: name("orders"),
+            reason: None,
         }),
         assign(
             vec![grant(0, None, 3), grant(1, Some(7), 4)],
@@ -193,6 +216,7 @@ fn commands() -> Vec<Command> {
                 revoke(3, Some(4), RevokeReason::Rebalance),
                 revoke(4, Some(4), RevokeReason::OpeningDeadline),
                 revoke(5, None, RevokeReason::GroupDeleted),
+                revoke(6, Some(4), RevokeReason::Stopping),
             ],
         ),
         Command::Ready(Ready {
@@ -305,6 +329,17 @@ fn example() -> State {
             group: name("orders"),
             worker: WorkerName::new("worker-2").unwrap(),
             mode: WorkerMode::Draining,
+            pause_timeout: None,
+        }),
+        Command::SetWorkerMode(SetWorkerMode {
+            group: name("orders"),
+            worker: WorkerName::new("worker-3").unwrap(),
+            mode: WorkerMode::Paused,
+            pause_timeout: Some(Duration::from_secs(300)),
+        }),
+        Command::SetFreeze(SetFreeze {
+            group: name("orders"),
+            reason: Some("release day".to_owned()),
         }),
         assign(
             Vec::new(),

@@ -332,6 +332,7 @@ fn random_histories_reach_everything() {
         "FeatureEnabled",
         "Fence",
         "FloorRaised",
+        "FreezeSet",
         "Granted",
         "GroupActive",
         "GroupCreated",
@@ -344,6 +345,7 @@ fn random_histories_reach_everything() {
         "NeverGranted",
         "NotInitialized",
         "NotOwner",
+        "NotPaused",
         "NotRevoking",
         "OutOfBounds",
         "Owned",
@@ -360,8 +362,8 @@ fn random_histories_reach_everything() {
         "UnknownGroup",
         "UnknownShard",
         "Unowned",
-        "WorkerDraining",
         "WorkerModeSet",
+        "WorkerTakesNone",
         "WrongGroup",
     ];
     let expected: BTreeSet<String> = expected.map(str::to_owned).into();

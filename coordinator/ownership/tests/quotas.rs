@@ -134,6 +134,7 @@ fn mode(worker: &str, mode: WorkerMode) -> Command {
         group: name("orders"),
         worker: WorkerName::new(worker).unwrap(),
         mode,
+        pause_timeout: None,
     })
 }
 

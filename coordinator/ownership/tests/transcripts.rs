@@ -49,6 +49,16 @@ fn a_late_callback_is_refused_by_its_epoch() {
 }
 
 #[test]
+fn a_frozen_group_says_why() {
+    run("a_frozen_group_says_why");
+}
+
+#[test]
+fn the_shards_of_a_paused_worker_come_home() {
+    run("the_shards_of_a_paused_worker_come_home");
+}
+
+#[test]
 fn a_zombie_does_not_touch_its_successor() {
     run("a_zombie_does_not_touch_its_successor");
 }

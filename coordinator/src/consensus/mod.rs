@@ -65,7 +65,7 @@ mod snapshot;
 mod start;
 mod state_machine;
 mod status;
-#[cfg(test)]
+#[cfg(all(test, feature = "rocksdb"))]
 mod tests;
 mod types;
 mod unanswered;

@@ -28,6 +28,8 @@ use super::message::Down;
 use super::message::Open;
 use super::message::StreamId;
 use super::message::Up;
+use super::pauses::PauseId;
+use super::pauses::Pauses;
 use super::planning::Planning;
 use super::registrations::Name;
 use super::registrations::Registrations;
@@ -123,6 +125,9 @@ enum Awaited {
     Removal {
         group: GroupId,
     },
+    EndOfPause {
+        pause: PauseId,
+    },
 }
 
 /// All decisions of one leadership.
@@ -132,6 +137,7 @@ pub(super) struct Core {
     rounds: Rounds,
     registrations: Registrations,
     handoffs: Handoffs,
+    pauses: Pauses,
     streams: Streams,
     planning: Planning,
     awaited: BTreeMap<Ticket, Awaited>,
@@ -175,6 +181,7 @@ impl Core {
             rounds: Rounds::default(),
             registrations: Registrations::default(),
             handoffs: Handoffs::default(),
+            pauses: Pauses::default(),
             streams: Streams::default(),
             planning: Planning::default(),
             awaited: BTreeMap::new(),
@@ -222,6 +229,7 @@ impl Core {
             self.leases.next_deadline(),
             self.registrations.due_at(),
             self.handoffs.next(),
+            self.pauses.next(),
             self.planning.due_at(),
             (!self.reports.is_empty()).then_some(self.reports_due_at),
             self.rounds.due_at(self.leases.window_min(), now),
@@ -244,6 +252,7 @@ impl Core {
             self.leases.shift(gap);
             self.registrations.shift(gap);
             self.handoffs.shift(gap);
+            self.pauses.shift(gap);
             self.planning.shift(gap);
             self.accepted_at = self.accepted_at + gap;
         }

@@ -10,6 +10,7 @@ use tenure_ownership::ids::Revision;
 use tenure_ownership::ids::SessionId;
 use tenure_ownership::ids::ShardIndex;
 
+use super::timers::Timers;
 use crate::clock::Moment;
 
 /// Delay after the first failure to open a shard; it doubles with each one.
@@ -26,71 +27,6 @@ struct GivenBack {
     by: SessionId,
     times: u32,
     last_at: Moment,
-}
-
-/// Moments by key, with the keys in order of moment.
-#[derive(Debug)]
-struct Timers<K> {
-    by_key: BTreeMap<K, Moment>,
-    queue: BTreeSet<(Moment, K)>,
-}
-
-impl<K> Default for Timers<K> {
-    fn default() -> Self {
-        Self {
-            by_key: BTreeMap::new(),
-            queue: BTreeSet::new(),
-        }
-    }
-}
-
-impl<K: Ord + Copy> Timers<K> {
-    fn set(&mut self, key: K, at: Moment) {
-        if let Some(before) = self.by_key.insert(key, at) {
-            self.queue.remove(&(before, key));
-        }
-        self.queue.insert((at, key));
-    }
-
-    /// Returns whether there was a timer.
-    fn clear(&mut self, key: K) -> bool {
-        let Some(at) = self.by_key.remove(&key) else {
-            return false;
-        };
-        self.queue.remove(&(at, key))
-    }
-
-    fn get(&self, key: K) -> Option<Moment> {
-        self.by_key.get(&key).copied()
-    }
-
-    fn take_due(&mut self, now: Moment) -> Vec<K> {
-        let mut due = Vec::new();
-        while let Some((at, key)) = self.queue.first().copied()
-            && at <= now
-        {
-            self.queue.pop_first();
-            self.by_key.remove(&key);
-            due.push(key);
-        }
-        due
-    }
-
-    fn next(&self) -> Option<Moment> {
-        self.queue.first().map(|(at, _)| *at)
-    }
-
-    fn shift(&mut self, gap: Duration) {
-        for at in self.by_key.values_mut() {
-            *at = *at + gap;
-        }
-        self.queue = self.by_key.iter().map(|(key, at)| (*at, *key)).collect();
-    }
-
-    fn retain(&mut self, keep: impl Fn(&K) -> bool) {
-        self.by_key.retain(|key, _| keep(key));
-        self.queue.retain(|(_, key)| keep(key));
-    }
 }
 
 /// A tenure of a group.
@@ -322,7 +258,6 @@ impl Handoffs {
 
 fn of_group<T: Ord + Copy>(timers: &Timers<(GroupId, T)>, group: GroupId) -> BTreeSet<T> {
     timers
-        .by_key
         .keys()
         .filter(|(of, _)| *of == group)
         .map(|(_, key)| *key)

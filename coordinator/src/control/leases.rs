@@ -78,7 +78,7 @@ impl Lease {
         self.stream
     }
 
-    /// Whether the worker gives back what it has and takes nothing.
+    /// Whether the worker stops: it is to be emptied, and takes nothing.
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping
     }

@@ -71,7 +71,7 @@ pub enum Up {
     },
     /// Shards given back.
     Released(Vec<Released>),
-    /// The worker begins to stop: it gives back what it has bit by bit, and is to be given nothing.
+    /// The worker begins to stop: it serves what it has until others take it, and is to be given nothing.
     Stopping,
     /// The worker stops; it has given up everything.
     Leaving,
@@ -121,6 +121,8 @@ pub enum Down {
         /// Why.
         reason: RevokeReason,
     },
+    /// To a worker that stops: nobody takes its shards while it serves them.
+    Dismissed,
     /// Tenures that are over.
     Lost {
         /// Revision of the change.

@@ -25,10 +25,12 @@ mod handoffs;
 mod leader;
 mod leases;
 pub mod message;
+mod pauses;
 mod planning;
 mod registrations;
 mod rounds;
 mod streams;
+mod timers;
 
 pub use leader::Control;
 pub use leader::Downs;

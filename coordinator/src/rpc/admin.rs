@@ -1,12 +1,14 @@
 //! Groups, workers and policy.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenure_fence::GroupName;
 use tenure_ownership::command::SetPolicy;
-use tenure_ownership::ids::{GroupId, Revision};
+use tenure_ownership::group::Group;
+use tenure_ownership::ids::{GroupId, Revision, WorkerName};
 use tenure_ownership::policy::Policy;
-use tenure_ownership::{Command, Rejection};
+use tenure_ownership::{Command, Rejection, State};
 use tenure_proto::v1 as pb;
 use tenure_proto::v1::admin_service_server::AdminService;
 use tonic::{Request, Response, Status};
@@ -110,7 +112,7 @@ impl AdminService for Admin {
     ) -> Result<Response<pb::GetGroupResponse>, Status> {
         let within = self.context.deadline(request.metadata());
         let name = convert::group("name", &request.get_ref().name).map_err(status::invalid)?;
-        let answer = |state: &tenure_ownership::State, group: &_| {
+        let answer = |state: &State, group: &_| {
             let (group, revision) = (Some(present::group(state, group)), state.revision().0);
             Ok(pb::GetGroupResponse { group, revision })
         };
@@ -190,12 +192,18 @@ impl AdminService for Admin {
     ) -> Result<Response<pb::ListWorkersResponse>, Status> {
         let within = self.context.deadline(request.metadata());
         let name = convert::group("group", &request.get_ref().group).map_err(status::invalid)?;
-        let answer = |state: &tenure_ownership::State, group: &tenure_ownership::group::Group| {
+        let only = request.into_inner().worker;
+        let answer = move |state: &State, group: &Group| {
             let cluster = cluster_of(state)?;
+            let waiting = waiting(group);
             let workers = group.workers.iter();
+            let workers = workers.filter(|(name, _)| only.is_empty() || name.as_str() == only);
             Ok(pb::ListWorkersResponse {
                 workers: workers
-                    .map(|(name, worker)| present::worker(state, cluster, name, worker))
+                    .map(|(name, worker)| {
+                        let waiting = waiting.get(name).copied().unwrap_or(0);
+                        present::worker(state, cluster, name, worker, waiting)
+                    })
                     .collect(),
                 revision: state.revision().0,
             })
@@ -220,4 +228,30 @@ impl AdminService for Admin {
             revision: revision.0,
         }))
     }
+
+    async fn set_freeze(
+        &self,
+        request: Request<pb::SetFreezeRequest>,
+    ) -> Result<Response<pb::SetFreezeResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let set = convert::set_freeze(request.into_inner()).map_err(status::invalid)?;
+        let (revision, _) = self
+            .context
+            .propose(Command::SetFreeze(set), within)
+            .await?;
+        Ok(Response::new(pb::SetFreezeResponse {
+            revision: revision.0,
+        }))
+    }
+}
+
+/// How many unowned shards wait for each paused worker.
+fn waiting(group: &Group) -> BTreeMap<&WorkerName, u32> {
+    let mut waiting = BTreeMap::new();
+    for (_, shard) in group.unowned() {
+        if let Some(worker) = shard.waits_for_paused(group) {
+            *waiting.entry(worker).or_default() += 1;
+        }
+    }
+    waiting
 }

@@ -4,6 +4,7 @@
 //! current) is judged by the rules when the command is applied.
 
 mod cluster;
+mod modes;
 mod policy;
 #[cfg(test)]
 mod tests;
@@ -13,15 +14,13 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use tenure_fence::{Epoch, FencingToken, GroupName, Owner, Resource, Sequence, ShardRef, WriteId};
-use tenure_ownership::command::{
-    CreateGroup, DeleteCheckpoint, Seal, SetWorkerMode, Tenure, WriteCheckpoint,
-};
+use tenure_ownership::command::{CreateGroup, DeleteCheckpoint, Seal, Tenure, WriteCheckpoint};
 use tenure_ownership::ids::{Revision, ShardIndex, WorkerName};
 use tenure_ownership::policy::bounds;
-use tenure_ownership::session::WorkerMode;
 use tenure_proto::v1 as pb;
 
 pub(super) use self::cluster::{init, node};
+pub(super) use self::modes::{set_freeze, set_worker_mode};
 pub(super) use self::policy::{PolicyEdit, TtlBounds, policy_field_on_wire};
 pub(crate) use self::worker::{holding, loads, ready, register, releases, resume};
 use crate::watch::Cursor;
@@ -369,19 +368,4 @@ pub(super) fn set_policy(
 /// The group of a request that names nothing else.
 pub(super) fn group(field: &str, name: &str) -> Result<GroupName, Invalid> {
     group_name(field, name)
-}
-
-pub(super) fn set_worker_mode(
-    request: &pb::SetWorkerModeRequest,
-) -> Result<SetWorkerMode, Invalid> {
-    let mode = match request.mode() {
-        pb::WorkerMode::Active => WorkerMode::Active,
-        pb::WorkerMode::Draining => WorkerMode::Draining,
-        pb::WorkerMode::Unspecified => return Err(Invalid::missing("mode")),
-    };
-    Ok(SetWorkerMode {
-        group: group_name("group", &request.group)?,
-        worker: worker_name("worker", &request.worker)?,
-        mode,
-    })
 }

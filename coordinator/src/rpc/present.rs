@@ -5,7 +5,7 @@ mod stream;
 use std::time::Duration;
 
 use tenure_ownership::event::EndCause;
-use tenure_ownership::group::{Group, GroupPhase};
+use tenure_ownership::group::{Freeze, Group, GroupPhase};
 use tenure_ownership::ids::{ClusterId, Revision, SessionId, ShardIndex, WorkerName};
 use tenure_ownership::policy::Policy;
 use tenure_ownership::session::{SessionEnd, Worker, WorkerMode};
@@ -70,6 +70,7 @@ pub(super) fn revoke_reason(reason: RevokeReason) -> pb::RevokeReason {
         RevokeReason::Rebalance => pb::RevokeReason::Rebalance,
         RevokeReason::OpeningDeadline => pb::RevokeReason::OpeningDeadline,
         RevokeReason::GroupDeleted => pb::RevokeReason::GroupDeleted,
+        RevokeReason::Stopping => pb::RevokeReason::Stopping,
     }
 }
 
@@ -77,6 +78,8 @@ pub(super) fn worker_mode(mode: WorkerMode) -> pb::WorkerMode {
     match mode {
         WorkerMode::Active => pb::WorkerMode::Active,
         WorkerMode::Draining => pb::WorkerMode::Draining,
+        WorkerMode::Cordoned => pb::WorkerMode::Cordoned,
+        WorkerMode::Paused => pb::WorkerMode::Paused,
     }
 }
 
@@ -150,6 +153,7 @@ pub(super) fn group(state: &State, group: &Group) -> pb::Group {
         policy: Some(policy(&group.header.policy)),
         policy_revision: group.header.policy_revision.0,
         checkpoint_bytes: state.checkpoint_bytes(group.header.id),
+        frozen: group.header.frozen.as_ref().map(freeze),
         ..pb::Group::default()
     };
     for shard in group.shards.iter() {
@@ -170,15 +174,26 @@ pub(super) fn group(state: &State, group: &Group) -> pb::Group {
     message
 }
 
+fn freeze(freeze: &Freeze) -> pb::Freeze {
+    pb::Freeze {
+        reason: freeze.reason.clone(),
+        since_revision: freeze.since.0,
+    }
+}
+
+/// A worker of a group. `waiting` are the unowned shards that wait for it.
 pub(super) fn worker(
     state: &State,
     cluster: ClusterId,
     name: &WorkerName,
     worker: &Worker,
+    waiting: u32,
 ) -> pb::Worker {
     let message = pb::Worker {
         name: name.to_string(),
         mode: worker_mode(worker.mode).into(),
+        waiting,
+        pause_timeout_ms: worker.pause.map_or(0, |pause| millis(pause.timeout)),
         ..pb::Worker::default()
     };
     let live = worker.session.and_then(|id| Some((id, state.session(id)?)));
@@ -250,6 +265,7 @@ pub(super) fn event(
     let changed = |change: pb::GroupChange| {
         Kind::GroupChanged(pb::GroupChanged {
             change: change.into(),
+            reason: String::new(),
         })
     };
     let kind = match event {
@@ -278,6 +294,13 @@ pub(super) fn event(
         Event::WorkerModeSet { worker, mode, .. } => Kind::WorkerModeSet(pb::WorkerModeSet {
             worker: worker.to_string(),
             mode: worker_mode(*mode).into(),
+        }),
+        Event::FreezeSet { reason, .. } => Kind::GroupChanged(pb::GroupChanged {
+            change: match reason {
+                Some(_) => pb::GroupChange::Frozen.into(),
+                None => pb::GroupChange::Unfrozen.into(),
+            },
+            reason: reason.clone().unwrap_or_default(),
         }),
         Event::Granted {
             shard,

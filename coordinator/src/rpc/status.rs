@@ -279,7 +279,8 @@ fn line_of(rejection: &Rejection) -> Line {
         Rejection::PolicyChanged { .. }
         | Rejection::GroupActive { .. }
         | Rejection::GroupInUse { .. }
-        | Rejection::WorkerDraining { .. }
+        | Rejection::WorkerTakesNone { .. }
+        | Rejection::NotPaused { .. }
         | Rejection::AlreadyRegistered { .. }
         | Rejection::HolderChanged { .. }
         | Rejection::StaleEpoch { .. }

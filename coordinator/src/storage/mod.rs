@@ -23,7 +23,7 @@ mod files;
 mod memory;
 #[cfg(feature = "rocksdb")]
 mod rocks;
-#[cfg(test)]
+#[cfg(all(test, feature = "rocksdb"))]
 mod tests;
 
 use std::io;
@@ -287,7 +287,7 @@ pub enum StorageError {
     },
 }
 
-#[cfg(any(feature = "rocksdb", test))]
+#[cfg(feature = "rocksdb")]
 impl StorageError {
     pub(crate) fn io(
         operation: &'static str,

@@ -234,10 +234,12 @@ async fn workers_are_listed_with_their_sessions_and_modes() {
         group: "orders".to_owned(),
         worker: "worker-0".to_owned(),
         mode: pb::WorkerMode::Draining.into(),
+        pause_timeout_ms: 0,
     };
     client.set_worker_mode(drain.clone()).await.unwrap();
     let request = pb::ListWorkersRequest {
         group: "orders".to_owned(),
+        worker: String::new(),
     };
     let workers = client
         .list_workers(request)

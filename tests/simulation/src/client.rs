@@ -238,6 +238,7 @@ impl Operator {
             group: GROUP.to_owned(),
             worker,
             mode: mode.into(),
+            pause_timeout_ms: 0,
         };
         loop {
             let answer = self

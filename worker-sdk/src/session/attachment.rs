@@ -153,6 +153,7 @@ impl Session {
                 let steps = self.tenures.on_revoke(&revoke);
                 self.carry_out(steps);
             }
+            Down::Dismissed(_) => self.on_dismissed(),
             Down::Lost(lost) => {
                 let steps = self.tenures.on_lost(&lost);
                 self.carry_out(steps);

@@ -1,7 +1,9 @@
 //! The end of a worker that was asked to stop.
 //!
-//! Each shard goes back as soon as its handler has returned, so that no other worker waits for the
-//! slowest of them; the session ends when nothing is left.
+//! At first it goes on serving: the coordinator takes its shards one after the other, each as soon as its next
+//! owner can have it. What nobody takes in time, or nobody will take, is given back: each shard as soon as its
+//! handler has returned, so that no other worker waits for the slowest of them. The session ends when nothing
+//! is left.
 
 use std::time::Duration;
 
@@ -18,9 +20,16 @@ use crate::status::LinkState;
 /// How long the last message of a worker that stops may take.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Part of the time of a worker that stops in which it waits for others to take its shards. The rest is for
+/// handlers to finish the shards that nobody has taken.
+const WAITING_PART: (u32, u32) = (2, 3);
+
 /// A worker that was asked to stop.
-#[derive(Default)]
 pub(super) struct Stopping {
+    /// Until when it waits for others to take its shards; `None` once it gives them back by itself.
+    waits_until: Option<Moment>,
+    /// Until when handlers may take in all.
+    ends_at: Moment,
     /// Once all handlers have ended: until when the last message may take.
     pub(super) leave_until: Option<Moment>,
     /// Whether it was sent.
@@ -29,12 +38,39 @@ pub(super) struct Stopping {
 
 impl Session {
     pub(super) fn on_stop(&mut self) {
-        let until = self.clock.now() + self.options.drain_timeout;
-        self.stopping = Some(Stopping::default());
-        if self.tenures.is_set() {
-            // Before anything is given back: the coordinator would grant it to this worker again.
-            self.send(Up::Stopping(v1::Stopping {}));
+        let now = self.clock.now();
+        let (part, whole) = WAITING_PART;
+        let timeout = self.options.drain_timeout;
+        self.stopping = Some(Stopping {
+            waits_until: Some(now + timeout * part / whole),
+            ends_at: now + timeout,
+            leave_until: None,
+            left: false,
+        });
+        self.tally.changed();
+        // Before anything is given back: the coordinator would grant it to this worker again.
+        if !self.tenures.is_set() || !self.send(Up::Stopping(v1::Stopping {})) {
+            // Nobody there to take anything.
+            self.give_back_all();
         }
+    }
+
+    /// The coordinator says that nobody takes the shards of this worker while it serves them.
+    pub(super) fn on_dismissed(&mut self) {
+        if self.stopping.is_some() {
+            self.give_back_all();
+        }
+    }
+
+    /// Asks for everything back that this worker still has, once.
+    fn give_back_all(&mut self) {
+        let Some(stopping) = &mut self.stopping else {
+            return;
+        };
+        if stopping.waits_until.take().is_none() {
+            return;
+        }
+        let until = stopping.ends_at;
         let tenures: Vec<TenureId> = self.tenures.holding().collect();
         for tenure in tenures {
             if !self.work.is_running(tenure) {
@@ -51,6 +87,18 @@ impl Session {
 
     /// Lets a worker that stops leave once its handlers have ended. What each had goes back when it ends.
     pub(super) fn stop_due(&mut self, now: Moment) {
+        let waits_until = self
+            .stopping
+            .as_ref()
+            .and_then(|stopping| stopping.waits_until);
+        if waits_until.is_some_and(|until| until <= now) {
+            tracing::warn!(
+                worker = self.options.name,
+                shards = self.tenures.holding().count(),
+                "not all shards were taken by others in time, giving them back"
+            );
+            self.give_back_all();
+        }
         let ended = self.work.is_empty();
         let set = self.tenures.is_set();
         let Some(stopping) = &mut self.stopping else {
@@ -67,6 +115,12 @@ impl Session {
                 stopping.left = left;
             }
         }
+    }
+
+    /// When the next step of the end is due.
+    pub(super) fn next_stop(&self) -> Option<Moment> {
+        let stopping = self.stopping.as_ref()?;
+        stopping.leave_until.or(stopping.waits_until)
     }
 
     pub(super) fn is_finished(&self) -> bool {

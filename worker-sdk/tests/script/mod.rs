@@ -148,6 +148,11 @@ impl ServerStream {
         }
     }
 
+    /// Tells a worker that stops that nobody takes its shards.
+    pub(crate) async fn dismiss(&self) {
+        self.send(Down::Dismissed(v1::Dismissed {})).await;
+    }
+
     /// Waits for the last message of a worker that stops, and ends its session.
     pub(crate) async fn let_go(mut self) {
         match self.next_report().await {

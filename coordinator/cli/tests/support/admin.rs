@@ -133,9 +133,9 @@ impl AdminService for Fake {
         &self,
         request: Request<v1::ListWorkersRequest>,
     ) -> Result<Response<v1::ListWorkersResponse>, Status> {
-        let name = request.into_inner().group;
-        if name != "orders" {
-            return Err(no_group(&name));
+        let v1::ListWorkersRequest { group, worker } = request.into_inner();
+        if group != "orders" {
+            return Err(no_group(&group));
         }
         let labels = [("zone", "b"), ("disk", "fast")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         let live = v1::Worker {
@@ -148,22 +148,51 @@ impl AdminService for Fake {
             shards: 16,
             ttl_ms: 10_000,
             window_ms: 750,
+            ..Default::default()
         };
         let gone = v1::Worker {
             name: "counter-2".to_owned(),
             mode: v1::WorkerMode::Draining.into(),
             ..Default::default()
         };
+        let away = v1::Worker {
+            name: "counter-3".to_owned(),
+            mode: v1::WorkerMode::Paused.into(),
+            waiting: 16,
+            pause_timeout_ms: 300_000,
+            ..Default::default()
+        };
+        let mut workers = vec![live, gone, away];
+        workers.retain(|known| worker.is_empty() || known.name == worker);
         Ok(Response::new(v1::ListWorkersResponse {
-            workers: vec![live, gone],
-            revision: 45,
+            workers,
+            revision: 46,
         }))
     }
 
     async fn set_worker_mode(
         &self,
-        _: Request<v1::SetWorkerModeRequest>,
+        request: Request<v1::SetWorkerModeRequest>,
     ) -> Result<Response<v1::SetWorkerModeResponse>, Status> {
-        Err(Status::unimplemented("not part of these tests"))
+        self.change("mode")?;
+        let request = request.into_inner();
+        if request.group != "orders" {
+            return Err(no_group(&request.group));
+        }
+        let is_paused = request.mode() == v1::WorkerMode::Paused;
+        assert_eq!(request.pause_timeout_ms > 0, is_paused);
+        Ok(Response::new(v1::SetWorkerModeResponse { revision: 46 }))
+    }
+
+    async fn set_freeze(
+        &self,
+        request: Request<v1::SetFreezeRequest>,
+    ) -> Result<Response<v1::SetFreezeResponse>, Status> {
+        self.change("freeze")?;
+        let name = request.into_inner().group;
+        if name != "orders" {
+            return Err(no_group(&name));
+        }
+        Ok(Response::new(v1::SetFreezeResponse { revision: 47 }))
     }
 }

@@ -32,6 +32,10 @@ pub(super) fn group(name: &str) -> v1::Group {
         revoking: 1,
         workers: 4,
         checkpoint_bytes: 2_097_152,
+        frozen: (name == "retired").then(|| v1::Freeze {
+            reason: "release day".to_owned(),
+            since_revision: 39,
+        }),
     }
 }
 

@@ -107,6 +107,11 @@ pub(super) fn last_stream() -> Vec<Result<Message, Status>> {
     };
     let removed = v1::GroupChanged {
         change: v1::GroupChange::Removed.into(),
+        reason: String::new(),
+    };
+    let frozen = v1::GroupChanged {
+        change: v1::GroupChange::Frozen.into(),
+        reason: "release day".to_owned(),
     };
     vec![
         Ok(state(vec![], vec![counter_1()], true)),
@@ -122,6 +127,7 @@ pub(super) fn last_stream() -> Vec<Result<Message, Status>> {
             }),
         )])),
         Ok(events(vec![(at(302, 0), Fact::WorkerModeSet(mode))])),
-        Ok(events(vec![(at(303, 0), Fact::GroupChanged(removed))])),
+        Ok(events(vec![(at(303, 0), Fact::GroupChanged(frozen))])),
+        Ok(events(vec![(at(304, 0), Fact::GroupChanged(removed))])),
     ]
 }

@@ -6,9 +6,9 @@ use super::entry::{Entry, active_group};
 use super::handoff::begin_revocation;
 use super::sessions::end_session;
 use super::tenures;
-use crate::command::{CreateGroup, SetPolicy};
+use crate::command::{CreateGroup, SetFreeze, SetPolicy};
 use crate::event::Event;
-use crate::group::{GroupHeader, GroupPhase, Tombstone};
+use crate::group::{Freeze, GroupHeader, GroupPhase, Tombstone};
 use crate::ids::{GroupId, ShardIndex};
 use crate::policy::bounds;
 use crate::quota;
@@ -46,6 +46,7 @@ pub(super) fn create(entry: &mut Entry<'_>, command: CreateGroup) -> Result<(), 
         phase: GroupPhase::Active,
         policy,
         policy_revision: entry.revision(),
+        frozen: None,
     };
     entry.insert_group(header, floor);
     entry.record(Event::GroupCreated {
@@ -98,6 +99,26 @@ pub(super) fn set_policy(entry: &mut Entry<'_>, command: SetPolicy) -> Result<()
     header.policy = command.policy;
     header.policy_revision = revision;
     entry.record(Event::PolicySet { group: id });
+    Ok(())
+}
+
+/// Stops the planned moves of a group, or lets them go on; nothing happens if it is so already.
+pub(super) fn set_freeze(entry: &mut Entry<'_>, command: SetFreeze) -> Result<(), Rejection> {
+    let SetFreeze { group, reason } = command;
+    let header = &active_group(entry.state(), &group)?.header;
+    let fits = |reason: &String| (1..=Freeze::REASON_BYTES_MAX).contains(&reason.len());
+    if !reason.as_ref().is_none_or(fits) {
+        return Err(Rejection::OutOfBounds {
+            field: "reason",
+            allowed: format!("1 to {} bytes", Freeze::REASON_BYTES_MAX),
+        });
+    }
+    if header.frozen.as_ref().map(|freeze| &freeze.reason) == reason.as_ref() {
+        return Ok(());
+    }
+    let (id, since) = (header.id, entry.revision());
+    entry.header_mut(id).frozen = reason.clone().map(|reason| Freeze { since, reason });
+    entry.record(Event::FreezeSet { group: id, reason });
     Ok(())
 }
 

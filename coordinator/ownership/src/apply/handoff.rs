@@ -52,7 +52,7 @@ fn grant(entry: &mut Entry<'_>, group: GroupId, item: Grant) -> Result<(), Rejec
             owner,
         });
     }
-    tenures::require_receiver(entry.state(), group, item.to)?;
+    tenures::require_home(entry.state(), group, shard, item.to)?;
     tenures::begin(entry, group, item.shard, item.to)
 }
 

@@ -1,8 +1,8 @@
-//! Sessions: how they begin and end, and what operators say of workers.
+//! Sessions: how they begin and end.
 
 use super::entry::{Entry, active_group};
 use super::tenures::{self, Ending};
-use crate::command::{Register, SetWorkerMode};
+use crate::command::Register;
 use crate::event::{EndCause, Event};
 use crate::group::{Group, GroupHeader};
 use crate::ids::{SessionId, WorkerName};
@@ -103,7 +103,7 @@ fn check_bounds(command: &Register) -> Result<(), Rejection> {
 }
 
 /// Refuses a new worker name above the quota; a known name takes no more room.
-fn require_room(group: &Group, worker: &WorkerName) -> Result<(), Rejection> {
+pub(super) fn require_room(group: &Group, worker: &WorkerName) -> Result<(), Rejection> {
     let full = group.workers.len() >= quota::WORKERS_PER_GROUP_MAX;
     if full && !group.workers.contains_key(worker) {
         return Err(Rejection::TooMany {
@@ -195,30 +195,4 @@ fn end_tenures(
         tenures::end(entry, held, ending);
     }
     entry.forget_owned(id);
-}
-
-/// Says whether shards may be placed on a worker.
-pub(super) fn set_worker_mode(
-    entry: &mut Entry<'_>,
-    command: SetWorkerMode,
-) -> Result<(), Rejection> {
-    let SetWorkerMode {
-        group,
-        worker,
-        mode,
-    } = command;
-    let found = active_group(entry.state(), &group)?;
-    let known = found.workers.get(&worker).map(|known| known.mode);
-    if known.unwrap_or_default() == mode {
-        return Ok(());
-    }
-    require_room(found, &worker)?;
-    let group = found.header.id;
-    entry.change_worker(group, worker.clone(), |known| known.mode = mode);
-    entry.record(Event::WorkerModeSet {
-        group,
-        worker,
-        mode,
-    });
-    Ok(())
 }

@@ -51,6 +51,7 @@ pub(super) fn held(state: &State, group: GroupId, shard: ShardIndex) -> Option<H
 }
 
 /// Whether new shards may go to a session: it is live, of the group, and its worker takes shards.
+/// See [`require_home`] for those that were its own.
 pub(super) fn require_receiver(
     state: &State,
     group: GroupId,
@@ -67,8 +68,36 @@ pub(super) fn require_receiver(
         .and_then(|group| group.workers.get(&record.worker));
     match worker.map(|worker| worker.mode) {
         Some(WorkerMode::Active) => Ok(()),
-        Some(WorkerMode::Draining) | None => Err(Rejection::WorkerDraining { session }),
+        Some(mode) => Err(Rejection::WorkerTakesNone { session, mode }),
+        None => Err(Rejection::SessionEnded { session }),
     }
+}
+
+/// Whether an unowned shard may go to a session: new ones are welcome there, or it comes home to a
+/// worker that was paused for a restart.
+pub(super) fn require_home(
+    state: &State,
+    group: GroupId,
+    shard: &Shard,
+    session: SessionId,
+) -> Result<(), Rejection> {
+    match require_receiver(state, group, session) {
+        Err(Rejection::WorkerTakesNone {
+            mode: WorkerMode::Paused,
+            ..
+        }) if was_held_by(state, shard, session) => Ok(()),
+        judged => judged,
+    }
+}
+
+/// Whether the latest tenure of an unowned shard was of the session's worker.
+fn was_held_by(state: &State, shard: &Shard, session: SessionId) -> bool {
+    let ShardState::Unowned(Some(end)) = &shard.state else {
+        return false;
+    };
+    state
+        .session(session)
+        .is_some_and(|record| record.worker == end.worker)
 }
 
 /// Grants an unowned shard at its next epoch.

@@ -1,10 +1,10 @@
 //! The workers that a plan is made for.
 
 use crate::group::Group;
-use crate::ids::{SessionId, WorkerName};
+use crate::ids::{SessionId, ShardIndex, WorkerName};
 use crate::planner::observed::Observed;
 use crate::planner::share::{Level, Share};
-use crate::session::WorkerMode;
+use crate::session::{Worker, WorkerMode};
 use crate::shard::Shard;
 use crate::state::State;
 
@@ -19,7 +19,11 @@ pub(super) enum Standing {
     Open,
     /// Has no stream: keeps its shards, counts in the shares, is given nothing.
     Disconnected,
-    /// Gives back what it has of itself: does not count in the shares, is given nothing.
+    /// Keeps what it has and is given nothing: others share what it does not have.
+    Cordoned,
+    /// The same, but what was its own comes back to it.
+    Paused,
+    /// Is about to go: is to be emptied like one that drains.
     Stopping,
     /// Is to be emptied.
     Draining,
@@ -31,7 +35,9 @@ pub(super) struct Candidate<'a> {
     pub(super) session: SessionId,
     pub(super) weight: u32,
     pub(super) standing: Standing,
-    /// Zero for a worker that stops or drains.
+    /// Whether its shards wait for it while it is away.
+    pub(super) is_paused: bool,
+    /// Zero for a worker that takes no part in the shares.
     pub(super) share: Share,
     /// Shards it will have: those it owns and is not asked to give up, those on their way to it, and
     /// those of this plan.
@@ -52,8 +58,30 @@ impl Candidate<'_> {
     pub(super) fn room(&self) -> u32 {
         match self.standing {
             Standing::Open => self.share.cap.saturating_sub(self.load),
-            Standing::Disconnected | Standing::Stopping | Standing::Draining => 0,
+            Standing::Disconnected
+            | Standing::Cordoned
+            | Standing::Paused
+            | Standing::Stopping
+            | Standing::Draining => 0,
         }
+    }
+
+    /// Whether it counts in the shares.
+    fn has_share(&self) -> bool {
+        matches!(self.standing, Standing::Open | Standing::Disconnected)
+    }
+
+    /// Whether what it has stays with it, whatever the shares: the others share the rest.
+    fn keeps_all(&self) -> bool {
+        self.is_paused || self.standing == Standing::Cordoned
+    }
+
+    /// Whether a shard on its way to it will be granted to it.
+    pub(super) fn may_follow(&self) -> bool {
+        matches!(
+            self.standing,
+            Standing::Open | Standing::Disconnected | Standing::Stopping
+        )
     }
 
     /// Whether the latest failure to open the shard was on this worker.
@@ -65,7 +93,7 @@ impl Candidate<'_> {
     }
 }
 
-/// The registered workers of a group in order of name, loaded with what they own.
+/// The registered workers of a group in order of name, loaded with what they own; see [`share_out`].
 pub(super) fn candidates<'a>(
     state: &'a State,
     group: &'a Group,
@@ -79,7 +107,9 @@ pub(super) fn candidates<'a>(
         };
         let standing = match worker.mode {
             WorkerMode::Draining => Standing::Draining,
-            WorkerMode::Active if observed.stopping.contains(&id) => Standing::Stopping,
+            _ if observed.stopping.contains(&id) => Standing::Stopping,
+            WorkerMode::Cordoned => Standing::Cordoned,
+            WorkerMode::Paused => Standing::Paused,
             WorkerMode::Active if observed.is_disconnected(id) => Standing::Disconnected,
             WorkerMode::Active => Standing::Open,
         };
@@ -90,24 +120,43 @@ pub(super) fn candidates<'a>(
             session: id,
             weight: session.weight.max(1),
             standing,
+            is_paused: worker.mode == WorkerMode::Paused,
             share: Share::default(),
             load,
         });
     }
-    let sharing = |worker: &&mut Candidate<'_>| {
-        matches!(worker.standing, Standing::Open | Standing::Disconnected)
-    };
+    workers
+}
+
+/// Gives every worker its share, once all are loaded with what they will have. Shards that stay where they
+/// are, or wait for a paused worker, are nobody's to share.
+pub(super) fn share_out(workers: &mut [Candidate<'_>], group: &Group) {
+    let sharing = |worker: &&mut Candidate<'_>| worker.has_share();
     let weights = workers
         .iter_mut()
         .filter(sharing)
         .map(|worker| u64::from(worker.weight))
         .sum();
-    let (shards, factor) = (
-        group.header.shard_count,
-        group.header.policy.load_factor_permille,
-    );
+    let kept: u64 = workers
+        .iter()
+        .filter(|worker| worker.keeps_all())
+        .map(|worker| u64::from(worker.load))
+        .sum();
+    let kept = u32::try_from(kept + waiting(group)).unwrap_or(u32::MAX);
+    let shards = group.header.shard_count.saturating_sub(kept);
+    let factor = group.header.policy.load_factor_permille;
     for worker in workers.iter_mut().filter(sharing) {
         worker.share = Share::new(shards, worker.weight, weights, factor);
     }
-    workers
+}
+
+/// How many unowned shards wait for paused workers.
+fn waiting(group: &Group) -> u64 {
+    let paused = |worker: &Worker| worker.mode == WorkerMode::Paused;
+    if !group.workers.values().any(paused) {
+        return 0;
+    }
+    let of_paused = |(_, shard): &(ShardIndex, &Shard)| shard.waits_for_paused(group).is_some();
+    let waiting = group.unowned().filter(of_paused).count();
+    u64::try_from(waiting).unwrap_or(u64::MAX)
 }

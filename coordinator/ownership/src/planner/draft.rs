@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::command::{Grant, Revoke};
 use crate::group::{Group, GroupPhase};
 use crate::ids::{GroupId, SessionId, ShardIndex};
-use crate::planner::candidate::{Candidate, Standing, WorkerOrdinal, candidates};
+use crate::planner::candidate::{Candidate, Standing, WorkerOrdinal, candidates, share_out};
 use crate::planner::observed::Observed;
 use crate::planner::proposal::Plan;
 use crate::planner::report::{Reason, Report};
@@ -54,6 +54,7 @@ pub(super) struct Draft<'a> {
     /// The most urgent first.
     revokes: Vec<PlannedRevoke>,
     revoked: BTreeSet<ShardIndex>,
+    stranded: BTreeSet<SessionId>,
     /// Built when first asked: a plan that moves nothing needs none.
     ring: OnceCell<Ring>,
     /// Workers with room by level; `None` until first asked.
@@ -100,12 +101,14 @@ impl<'a> Draft<'a> {
             grants: Vec::new(),
             revokes: Vec::new(),
             revoked: BTreeSet::new(),
+            stranded: BTreeSet::new(),
             ring: OnceCell::new(),
             by_level: None,
             room: 0,
             any_open: false,
         };
         draft.count_handoffs();
+        share_out(&mut draft.workers, group);
         draft.room = draft
             .workers
             .iter()
@@ -134,8 +137,8 @@ impl<'a> Draft<'a> {
     /// Who gets a shard that is being revoked, if the tenure ended now.
     fn heir(&self, revocation: &Revocation) -> Option<WorkerOrdinal> {
         let next = self.ordinal_of(revocation.next?)?;
-        // The entry that ends the tenure passes over a worker that drains.
-        (self.worker(next).standing != Standing::Draining).then_some(next)
+        // The entry that ends the tenure passes over a worker that takes nothing.
+        self.worker(next).may_follow().then_some(next)
     }
 
     /// The workers that shards which are owned by others are on their way to, one for each shard.
@@ -289,6 +292,12 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Notes that a worker that stops need not wait: nobody else takes what it has.
+    pub(super) fn strand(&mut self, worker: WorkerOrdinal) {
+        let session = self.worker(worker).session;
+        self.stranded.insert(session);
+    }
+
     fn set_load(&mut self, ordinal: WorkerOrdinal, load: u32) {
         let worker = self.worker_mut(ordinal);
         let (level_before, room_before) = (worker.level(), worker.room());
@@ -316,6 +325,7 @@ impl<'a> Draft<'a> {
                 .into_iter()
                 .map(|planned| planned.revoke)
                 .collect(),
+            stranded: self.stranded,
             report: self.report,
         }
     }
@@ -332,8 +342,12 @@ impl<'a> Draft<'a> {
                 .for_each(|gained| *gained += 1);
         }
         for (worker, gained) in self.workers.iter().zip(gained) {
-            let kept = gained == 0
-                || (worker.standing == Standing::Open && worker.load <= worker.share.cap);
+            let kept = match worker.standing {
+                Standing::Open => gained == 0 || worker.load <= worker.share.cap,
+                // What was its own comes home, and was counted out of the others' shares.
+                Standing::Paused => true,
+                _ => gained == 0,
+            };
             assert!(
                 kept,
                 "{} gets {gained} shards to a load of {} beyond its cap",

@@ -1,6 +1,6 @@
 //! First phase: shards that must leave their owner.
 
-use crate::planner::candidate::{Standing, WorkerOrdinal};
+use crate::planner::candidate::{Candidate, Standing, WorkerOrdinal};
 use crate::planner::draft::Draft;
 use crate::planner::report::Reason;
 use crate::planner::score;
@@ -37,13 +37,18 @@ pub(super) fn overdue_openings(draft: &mut Draft<'_>) {
     }
 }
 
-/// Moves shards off workers that are drained.
+/// Moves shards off workers that are drained, or that stop.
 ///
-/// A shard that fits nowhere else stays: served by a draining worker is better than served by nobody.
+/// A shard that fits nowhere else stays: served by a draining worker is better than served by nobody. A
+/// worker that stops is told that it waits for nothing. So is one that is paused: what it gives back
+/// waits for it.
 pub(super) fn draining_workers(draft: &mut Draft<'_>) {
+    let leaving = |worker: &Candidate<'_>| {
+        matches!(worker.standing, Standing::Draining | Standing::Stopping) && worker.load > 0
+    };
     let draining: Vec<WorkerOrdinal> = draft
         .workers()
-        .filter(|(_, worker)| worker.standing == Standing::Draining && worker.load > 0)
+        .filter(|(_, worker)| leaving(worker))
         .map(|(ordinal, _)| ordinal)
         .collect();
     if draining.is_empty() {
@@ -60,6 +65,15 @@ pub(super) fn draining_workers(draft: &mut Draft<'_>) {
 /// Moves the shards of one worker into spare room and returns what is left of it.
 fn drain(draft: &mut Draft<'_>, worker: WorkerOrdinal, mut spare: u64) -> u64 {
     let (state, group, session) = (draft.state, draft.group, draft.worker(worker).session);
+    let (is_paused, standing) = (
+        draft.worker(worker).is_paused,
+        draft.worker(worker).standing,
+    );
+    let is_frozen = group.header.frozen.is_some();
+    let why = match standing {
+        Standing::Stopping => RevokeReason::Stopping,
+        _ => RevokeReason::Draining,
+    };
     // A worker without a stream cannot be asked, and it is about to resume or to expire.
     let disconnected = draft.observed.is_disconnected(session);
     for index in state.owned(session) {
@@ -69,7 +83,11 @@ fn drain(draft: &mut Draft<'_>, worker: WorkerOrdinal, mut spare: u64) -> u64 {
         if matches!(shard.state, ShardState::Revoking(_)) || draft.is_revoked(index) {
             continue;
         }
-        let next = if disconnected {
+        let next = if is_paused {
+            Err(Reason::WorkerPaused)
+        } else if is_frozen {
+            Err(Reason::Frozen)
+        } else if disconnected {
             Err(Reason::OwnerDisconnected)
         } else if draft.observed.backing_off.contains(&index) {
             Err(Reason::BackingOff)
@@ -83,10 +101,23 @@ fn drain(draft: &mut Draft<'_>, worker: WorkerOrdinal, mut spare: u64) -> u64 {
         match next {
             Ok(next) => {
                 spare -= 1;
-                draft.revoke(index, Some(next), RevokeReason::Draining);
+                draft.revoke(index, Some(next), why);
             }
-            Err(reason) => draft.report.note(reason, index),
+            Err(reason) => {
+                draft.report.note(reason, index);
+                if standing == Standing::Stopping && !passes_soon(reason) {
+                    draft.strand(worker);
+                }
+            }
         }
     }
     spare
+}
+
+/// Whether what keeps a shard where it is is over in a moment, by itself.
+fn passes_soon(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Throttled | Reason::BackingOff | Reason::OwnerDisconnected
+    )
 }

@@ -21,8 +21,8 @@ pub struct Observed {
     /// Live sessions without a stream: they keep what they have, count in the shares, and are given
     /// nothing. Would they not count, a blink of the network would move shards.
     pub disconnected: BTreeSet<SessionId>,
-    /// Live sessions whose workers stop: they give back what they have, do not count in the shares, and
-    /// are given nothing.
+    /// Live sessions whose workers have said that they stop: they are emptied like those that drain, do not
+    /// count in the shares, and are given nothing.
     pub stopping: BTreeSet<SessionId>,
     /// Shards to be neither granted nor asked back yet, whatever for: the delay after a failed opening, or
     /// after a move that was refused again and again, is running.

@@ -46,6 +46,15 @@ fn destination(
         }
         // A worker that is registered again finds what it had: caches, local state, warm stores.
         let former = former_worker(draft, end);
+        if shard.waits_for_paused(draft.group).is_some() {
+            match former {
+                Some(former) if draft.worker(former).has_failed(shard) => {}
+                Some(former) if may_come_home(draft, former) => {
+                    return Ok(Destination::Former(former));
+                }
+                _ => return Err(Reason::WorkerPaused),
+            }
+        }
         if let Some(former) = former
             && draft.worker(former).has_room()
             && !draft.worker(former).has_failed(shard)
@@ -65,6 +74,12 @@ fn former_worker(draft: &Draft<'_>, end: &TenureEnd) -> Option<WorkerOrdinal> {
     draft.ordinal_of(worker.session?)
 }
 
+/// Whether a paused worker is back and can be told of what was its own.
+fn may_come_home(draft: &Draft<'_>, worker: WorkerOrdinal) -> bool {
+    let candidate = draft.worker(worker);
+    candidate.standing == Standing::Paused && !draft.observed.is_disconnected(candidate.session)
+}
+
 /// Whether it makes sense to wait for a worker: it is away and not being emptied. One that is back
 /// and did not take the shard has no room for it.
 fn may_return(draft: &Draft<'_>, end: &TenureEnd, former: Option<WorkerOrdinal>) -> bool {
@@ -72,7 +87,7 @@ fn may_return(draft: &Draft<'_>, end: &TenureEnd, former: Option<WorkerOrdinal>)
         Some(former) => draft.worker(former).standing == Standing::Disconnected,
         None => {
             let known = draft.group.workers.get(&end.worker);
-            known.is_none_or(|worker| worker.mode != WorkerMode::Draining)
+            known.is_none_or(|worker| worker.mode == WorkerMode::Active)
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The result: a plan, and its form as commands.
 
+use std::collections::BTreeSet;
+
 use crate::command::{Assign, Command, Grant, Revoke};
-use crate::ids::GroupId;
+use crate::ids::{GroupId, SessionId};
 use crate::planner::report::Report;
 
 /// The moves of one group. A plain value: nothing has happened yet.
@@ -13,6 +15,8 @@ pub struct Plan {
     pub grants: Vec<Grant>,
     /// Owned shards to ask back, the most urgent first.
     pub revokes: Vec<Revoke>,
+    /// Sessions of workers that stop and keep shards which nobody else takes: they need not wait.
+    pub stranded: BTreeSet<SessionId>,
     /// What was not done, and why.
     pub report: Report,
 }
@@ -23,6 +27,7 @@ impl Plan {
             group,
             grants: Vec::new(),
             revokes: Vec::new(),
+            stranded: BTreeSet::new(),
             report,
         }
     }

@@ -134,7 +134,9 @@ fn even_out_owned(draft: &mut Draft<'_>) {
         let load = usize::try_from(draft.worker(worker).load).unwrap_or(usize::MAX);
         load.saturating_sub(away.get(&worker).copied().unwrap_or(0))
     };
+    let is_frozen = draft.group.header.frozen.is_some();
     let (limit, withheld) = match draft.observed.rebalance_paused {
+        _ if is_frozen => (0, Reason::Frozen),
         Some(reason) => (0, Reason::Paused(reason)),
         None => (draft.budget.left(), Reason::Throttled),
     };

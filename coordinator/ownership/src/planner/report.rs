@@ -30,6 +30,10 @@ pub enum Reason {
     Throttled,
     /// The rebalance phase rests.
     Paused(PauseReason),
+    /// The shard waits for a paused worker.
+    WorkerPaused,
+    /// Planned moves of the group are stopped by an operator.
+    Frozen,
     /// The group is being deleted.
     GroupDeleting,
     /// The epochs of the shard are used up.
@@ -50,6 +54,8 @@ impl fmt::Display for Reason {
             Self::Throttled => "throttled",
             Self::Paused(PauseReason::MassFailure) => "paused by mass failure",
             Self::Paused(PauseReason::NewLeader) => "paused by new leader",
+            Self::WorkerPaused => "worker paused",
+            Self::Frozen => "frozen",
             Self::GroupDeleting => "group deleting",
             Self::EpochExhausted => "epoch exhausted",
         })

@@ -369,26 +369,6 @@ fn a_worker_without_a_stream_is_given_nothing() {
 }
 
 #[test]
-fn a_worker_that_stops_keeps_what_it_has_and_is_not_given_back_what_it_gave() {
-    let mut world = World::settled(30, &["a", "b", "c"]);
-    let stopping = world.session("b").unwrap();
-    let observed = Observed {
-        stopping: BTreeSet::from([stopping]),
-        ..quiet()
-    };
-    assert!(world.plan(&observed).is_empty());
-    let had: Vec<ShardIndex> = world.state.owned(stopping).collect();
-    for shard in &had {
-        world.release(*shard, ReleaseCause::Finished);
-    }
-    // The caps of the two others make room for everything.
-    let plan = world.plan(&observed);
-    assert_eq!(plan.grants.len(), had.len());
-    assert!(plan.grants.iter().all(|grant| grant.to != stopping));
-    assert!(plan.revokes.is_empty());
-}
-
-#[test]
 fn a_draining_worker_without_a_stream_is_not_asked() {
     let mut world = World::settled(30, &["a", "b", "c"]);
     world.set_mode("b", WorkerMode::Draining);

@@ -8,5 +8,6 @@
 
 mod cases;
 mod golden;
+mod modes;
 mod properties;
 mod world;

@@ -15,7 +15,7 @@ use tenure_ownership::ids::{SessionId, ShardIndex};
 use tenure_ownership::planner::{Observed, PauseReason, Plan, Reason, plan};
 use tenure_ownership::policy::Policy;
 use tenure_ownership::session::WorkerMode;
-use tenure_ownership::shard::ShardState;
+use tenure_ownership::shard::{Shard, ShardState};
 
 use crate::world::World;
 
@@ -46,7 +46,12 @@ fn weight() -> impl Strategy<Value = u32> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let mode = prop_oneof![Just(WorkerMode::Active), Just(WorkerMode::Draining)];
+    let mode = prop_oneof![
+        2 => Just(WorkerMode::Active),
+        2 => Just(WorkerMode::Draining),
+        1 => Just(WorkerMode::Cordoned),
+        1 => Just(WorkerMode::Paused),
+    ];
     prop_oneof![
         4 => (worker(), weight()).prop_map(|(worker, weight)| Step::Join { worker, weight }),
         1 => worker().prop_map(Step::Leave),
@@ -169,10 +174,29 @@ fn active(world: &World, observed: &Observed) -> Vec<(SessionId, u64)> {
         .collect()
 }
 
+/// How many shards stay where they are, or wait for a paused worker: the others share the rest.
+fn kept(world: &World, observed: &Observed) -> u64 {
+    let group = world.state.group(world.group).unwrap();
+    let keeps = |id: SessionId| {
+        let session = world.state.session(id).unwrap();
+        let mode = group.workers[&session.worker].mode;
+        match mode {
+            WorkerMode::Cordoned => !observed.stopping.contains(&id),
+            mode => mode == WorkerMode::Paused,
+        }
+    };
+    let is_kept = |shard: &Shard| match &shard.state {
+        ShardState::Unowned(_) => shard.waits_for_paused(group).is_some(),
+        ShardState::Opening(owner) | ShardState::Serving(owner) => keeps(*owner),
+        ShardState::Revoking(_) => false,
+    };
+    u64::try_from(world.shards().filter(|(_, shard)| is_kept(shard)).count()).unwrap()
+}
+
 /// Share rounded down and cap of every worker that takes shards, by the words of the design.
 fn bounds(world: &World, observed: &Observed) -> Vec<(SessionId, u64, u64)> {
     let header = &world.state.group(world.group).unwrap().header;
-    let shards = u64::from(header.shard_count);
+    let shards = u64::from(header.shard_count) - kept(world, observed);
     let factor = u64::from(header.policy.load_factor_permille);
     let active = active(world, observed);
     let weights: u64 = active.iter().map(|(_, weight)| weight).sum();
@@ -191,8 +215,7 @@ fn bounds(world: &World, observed: &Observed) -> Vec<(SessionId, u64, u64)> {
 fn load_after(world: &World, plan: &Plan, id: SessionId) -> u64 {
     let revoked = |shard: ShardIndex| plan.revokes.iter().find(|revoke| revoke.shard == shard);
     let granted = |shard: ShardIndex| plan.grants.iter().find(|grant| grant.shard == shard);
-    let holds = |(index, shard): &(ShardIndex, &tenure_ownership::shard::Shard)| match &shard.state
-    {
+    let holds = |(index, shard): &(ShardIndex, &Shard)| match &shard.state {
         ShardState::Revoking(revocation) => revocation.next == Some(id),
         ShardState::Unowned(_) => granted(*index).is_some_and(|grant| grant.to == id),
         ShardState::Opening(owner) | ShardState::Serving(owner) => {
@@ -248,7 +271,16 @@ proptest! {
             given.chain(plan.revokes.iter().filter_map(|revoke| revoke.next)).collect();
         let bounds = bounds(&world, &observed);
         for id in given {
-            let (_, _, cap) = bounds.iter().find(|(active, ..)| *active == id).unwrap();
+            let Some((_, _, cap)) = bounds.iter().find(|(active, ..)| *active == id) else {
+                let home = plan.grants.iter().filter(|grant| grant.to == id);
+                prop_assert!(home.clone().count() > 0, "{} takes nothing and is to follow", id);
+                for grant in home {
+                    let group = world.state.group(world.group).unwrap();
+                    let waits = world.shard(grant.shard.0).waits_for_paused(group);
+                    prop_assert_eq!(waits, world.state.session(id).map(|session| &session.worker));
+                }
+                continue;
+            };
             let load = load_after(&world, &plan, id);
             prop_assert!(load <= *cap, "{} has {} of {}", id, load, cap);
         }
@@ -288,8 +320,10 @@ proptest! {
         let plan = world.plan(&Observed::default());
         prop_assert_eq!(plan.report.moves_left(Reason::AllAtCap), 0);
         let unowned = world.state.group(world.group).unwrap().unowned().count();
-        let expected = if active(&world, &Observed::default()).is_empty() { 0 } else { unowned };
-        prop_assert_eq!(plan.grants.len(), expected);
+        let waiting = usize::try_from(plan.report.moves_left(Reason::WorkerPaused)).unwrap();
+        let (granted, free) = (plan.grants.len(), unowned - waiting);
+        let nobody = active(&world, &Observed::default()).is_empty();
+        prop_assert!(granted == free || nobody, "{} of {}", granted, free);
     }
 
     #[test]
@@ -298,6 +332,7 @@ proptest! {
         let plan = world.plan(&chance.observe(&world));
         let reasons = [
             Reason::NoWorker, Reason::AllAtCap, Reason::LockDelay, Reason::RestartGrace, Reason::BackingOff,
+            Reason::WorkerPaused,
         ];
         let explained: u32 = reasons.iter().map(|reason| plan.report.moves_left(*reason)).sum();
         let unowned = world.state.group(world.group).unwrap().unowned().count();
@@ -316,7 +351,8 @@ proptest! {
         }
         let taken: usize = active(&world, &Observed::default()).iter().map(|(id, _)| world.state.owned(*id).len()).sum();
         let all = world.shards().count();
-        prop_assert!(taken == all || active(&world, &Observed::default()).is_empty(), "draining workers keep some");
+        let kept = usize::try_from(kept(&world, &Observed::default())).unwrap();
+        prop_assert!(taken + kept == all || active(&world, &Observed::default()).is_empty(), "draining workers keep some");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A group that lives through commands, and the worker processes that answer what it decides.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tenure_ownership::command::{
     Command, CreateGroup, Ready, Register, Release, ReleaseCause, Released, SetWorkerMode, Tenure,
@@ -107,6 +108,7 @@ impl World {
             group,
             worker,
             mode,
+            pause_timeout: (mode == WorkerMode::Paused).then_some(Duration::from_secs(60)),
         }));
     }
 

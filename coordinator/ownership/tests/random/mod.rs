@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tenure_fence::{Epoch, GroupName, Owner, Sequence, WriteId};
 use tenure_ownership::command::{
-    Assign, CreateGroup, DeleteCheckpoint, Force, Grant, Ready, Register, Release, ReleaseCause,
-    Released, Revoke, Seal, SetPolicy, SetWorkerMode, Tenure, WriteCheckpoint,
+    Assign, CreateGroup, DeleteCheckpoint, EndPause, Force, Grant, Ready, Register, Release,
+    ReleaseCause, Released, Revoke, Seal, SetFreeze, SetPolicy, SetWorkerMode, Tenure,
+    WriteCheckpoint,
 };
 use tenure_ownership::feature::Feature;
 use tenure_ownership::group::Group;
@@ -46,7 +47,8 @@ pub(crate) fn command(state: &State, throw: &Throw) -> Command {
         8..13 => Command::Register(Box::new(dice.register())),
         13 => Command::Expire(dice.some(3, Dice::session)),
         14 => Command::Leave(dice.session()),
-        15..17 => Command::SetWorkerMode(dice.mode()),
+        15 => Command::SetWorkerMode(dice.mode()),
+        16 => dice.pause_or_freeze(),
         17..24 => Command::Assign(dice.assign()),
         24..27 => Command::Ready(dice.ready()),
         27..30 => Command::Release(dice.release()),
@@ -189,16 +191,41 @@ impl Dice<'_> {
     }
 
     fn mode(&mut self) -> SetWorkerMode {
-        let mode = if self.one_in(3) {
-            WorkerMode::Draining
-        } else {
-            WorkerMode::Active
+        let mode = match self.roll(6) {
+            0 => WorkerMode::Draining,
+            1 => WorkerMode::Cordoned,
+            2 => WorkerMode::Paused,
+            _ => WorkerMode::Active,
         };
+        let pause = (mode == WorkerMode::Paused) != self.one_in(12);
+        let timeout = Duration::from_secs(self.roll(40) as u64);
         SetWorkerMode {
             group: self.name(),
             worker: self.worker(),
             mode,
+            pause_timeout: pause.then_some(timeout),
         }
+    }
+
+    /// Mostly the end of a pause that there is.
+    fn pause_or_freeze(&mut self) -> Command {
+        if self.one_in(3) {
+            let reasons = ["release", "", "x"];
+            let reason = reasons[self.roll(3)].to_owned();
+            return Command::SetFreeze(SetFreeze {
+                group: self.name(),
+                reason: (!self.one_in(3)).then_some(reason),
+            });
+        }
+        let (group, worker) = (self.group_id(), self.worker());
+        let known = self.state.group(group);
+        let known = known.and_then(|group| group.workers.get(&worker)?.pause);
+        let any = Revision(self.roll(50) as u64);
+        Command::EndPause(EndPause {
+            group,
+            worker,
+            since: known.map_or(any, |pause| pause.since),
+        })
     }
 
     fn assign(&mut self) -> Assign {
@@ -235,8 +262,9 @@ impl Dice<'_> {
             RevokeReason::Rebalance,
             RevokeReason::Draining,
             RevokeReason::OpeningDeadline,
+            RevokeReason::Stopping,
         ];
-        let reason = reasons[self.roll(3)];
+        let reason = reasons[self.roll(4)];
         Revoke {
             shard,
             seen,

@@ -22,8 +22,9 @@ use std::time::Duration;
 use tenure_fence::{Epoch, GroupName, Owner, Sequence, WriteId};
 use tenure_ownership::Command;
 use tenure_ownership::command::{
-    Assign, CreateGroup, DeleteCheckpoint, Force, Grant, Ready, Register, Release, ReleaseCause,
-    Released, Revoke, Seal, SetPolicy, SetWorkerMode, Tenure, WriteCheckpoint,
+    Assign, CreateGroup, DeleteCheckpoint, EndPause, Force, Grant, Ready, Register, Release,
+    ReleaseCause, Released, Revoke, Seal, SetFreeze, SetPolicy, SetWorkerMode, Tenure,
+    WriteCheckpoint,
 };
 use tenure_ownership::feature::Feature;
 use tenure_ownership::ids::{
@@ -105,6 +106,21 @@ impl Words<'_> {
             "leave" => Command::Leave(self.session()?),
             "drain" => self.mode(WorkerMode::Draining)?,
             "activate" => self.mode(WorkerMode::Active)?,
+            "cordon" => self.mode(WorkerMode::Cordoned)?,
+            "pause" => self.mode(WorkerMode::Paused)?,
+            "end-pause" => Command::EndPause(EndPause {
+                worker: worker_name(&self.word()?)?,
+                since: Revision(self.number("since", 0)?),
+                group: self.group_id()?,
+            }),
+            "freeze" => Command::SetFreeze(SetFreeze {
+                reason: Some(self.settings.remove("reason").unwrap_or_default()),
+                group: self.group()?,
+            }),
+            "unfreeze" => Command::SetFreeze(SetFreeze {
+                reason: None,
+                group: self.group()?,
+            }),
             "grant" => self.grant()?,
             "revoke" => self.revoke()?,
             "ready" => self.ready()?,
@@ -198,6 +214,7 @@ impl Words<'_> {
             group,
             worker,
             mode,
+            pause_timeout: self.duration("for")?,
         }))
     }
 
@@ -231,6 +248,7 @@ impl Words<'_> {
             None | Some("rebalance") => RevokeReason::Rebalance,
             Some("draining") => RevokeReason::Draining,
             Some("opening") => RevokeReason::OpeningDeadline,
+            Some("stopping") => RevokeReason::Stopping,
             Some(other) => return Err(format!("no reason is called {other}")),
         };
         let group = self.group_id()?;

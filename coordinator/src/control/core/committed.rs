@@ -59,6 +59,7 @@ impl Core {
                 }
             }
         }
+        self.pauses.adopt(group, now);
         self.planning.touch(id);
     }
 
@@ -90,6 +91,7 @@ impl Core {
         }
         let Some(group) = state.group(id) else {
             self.handoffs.forget(id);
+            self.pauses.forget(id);
             self.planning.forget(id);
             return;
         };
@@ -101,6 +103,12 @@ impl Core {
                 }
                 if is_new(group) {
                     self.planning.forming(id, now);
+                }
+            }
+            Event::WorkerModeSet { worker, .. } => {
+                let pause = group.workers.get(worker).and_then(|worker| worker.pause);
+                if let Some(pause) = pause {
+                    self.pauses.start(id, pause, now);
                 }
             }
             Event::Granted { shard, epoch, .. } => {

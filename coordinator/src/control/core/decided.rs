@@ -68,6 +68,12 @@ impl Core {
             Awaited::Removal { group } => {
                 self.planning.decided(group, retry_at(now, &decision));
             }
+            // Whatever else became of it is in the state, or will be: the pause names itself.
+            Awaited::EndOfPause { pause } => {
+                if !matches!(decision, Decision::Applied(..)) {
+                    self.pauses.retry(pause, now + RETRY);
+                }
+            }
         }
     }
 

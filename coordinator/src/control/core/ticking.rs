@@ -2,15 +2,18 @@
 
 use tenure_ownership::Command;
 use tenure_ownership::State;
+use tenure_ownership::command::EndPause;
 use tenure_ownership::command::Force;
 use tenure_ownership::group::GroupPhase;
 use tenure_ownership::ids::GroupId;
+use tenure_ownership::ids::SessionId;
 use tenure_ownership::planner::Observed;
 use tenure_ownership::planner::PauseReason;
 use tenure_ownership::planner::Plan;
 
 use super::super::leases::Lease;
 use super::super::message::Down;
+use super::super::pauses::paused;
 use super::super::registrations::Stage;
 use super::Awaited;
 use super::Core;
@@ -26,6 +29,7 @@ impl Core {
         self.expire(now);
         self.replace(now);
         self.force(now, state);
+        self.end_pauses(now, state);
         self.retry_reports(now);
         for group in self.handoffs.take_delays(now) {
             self.planning.touch(group);
@@ -83,6 +87,24 @@ impl Core {
                 };
                 self.propose(Command::Force(force), awaited);
             }
+        }
+    }
+
+    /// Proposes the end of every pause that has lasted for too long.
+    fn end_pauses(&mut self, now: Moment, state: &State) {
+        for pause in self.pauses.take_due(now) {
+            let (group, since) = pause;
+            let worker = state.group(group).and_then(|group| paused(group, since));
+            let Some(worker) = worker.cloned() else {
+                continue;
+            };
+            tracing::warn!(%group, %worker, "the pause of a worker is over");
+            let end = EndPause {
+                group,
+                worker,
+                since,
+            };
+            self.propose(Command::EndPause(end), Awaited::EndOfPause { pause });
         }
     }
 
@@ -172,10 +194,21 @@ impl Core {
     /// Proposes the moves of a plan, in pieces.
     pub(super) fn planned(&mut self, plan: Plan) {
         let group = plan.group;
+        for session in &plan.stranded {
+            self.dismiss(*session);
+        }
         let commands: Vec<Command> = plan.into_commands(MOVES_PER_ENTRY).collect();
         self.planning.proposed(group, commands.len());
         for command in commands {
             self.propose(command, Awaited::Assignment { group });
+        }
+    }
+
+    /// Tells a worker that stops that it waits for nothing.
+    fn dismiss(&mut self, session: SessionId) {
+        let lease = self.leases.get(session).filter(|lease| lease.is_stopping());
+        if let Some(stream) = lease.and_then(Lease::stream) {
+            self.send(stream, Down::Dismissed);
         }
     }
 }

@@ -53,6 +53,7 @@ pub(in crate::rpc) fn down(down: Down) -> pb::AttachResponse {
             drain_ms: super::millis(drain),
             reason: super::revoke_reason(reason).into(),
         }),
+        Down::Dismissed => Message::Dismissed(pb::Dismissed {}),
         Down::Lost { revision, tenures } => Message::Lost(pb::Lost {
             revision: revision.0,
             tenures: tenures.into_iter().map(tenure).collect(),

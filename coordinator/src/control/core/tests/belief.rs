@@ -262,6 +262,7 @@ fn a_worker_turned_away_while_an_end_was_undecided_gets_its_grace_anew() {
         group: group_name(),
         worker,
         mode: WorkerMode::Draining,
+        pause_timeout: None,
     };
     world.apply(Command::SetWorkerMode(drain)).1.unwrap();
     world.commits = false;

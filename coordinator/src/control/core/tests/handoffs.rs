@@ -30,6 +30,7 @@ fn drain(world: &mut World, worker: &str) {
         group: group_name(),
         worker,
         mode: WorkerMode::Draining,
+        pause_timeout: None,
     };
     world.apply(Command::SetWorkerMode(command)).1.unwrap();
 }
@@ -96,6 +97,7 @@ fn a_worker_that_never_releases_is_forced_off_at_its_deadline_and_told_so() {
             group: group_name(),
             worker: WorkerName::new(from).unwrap(),
             mode: WorkerMode::Active,
+            pause_timeout: None,
         };
         world.apply(Command::SetWorkerMode(active)).1.unwrap();
     }

@@ -143,6 +143,7 @@ impl Worker {
                     .map(|tenure| self.close(tenure))
                     .collect()
             }
+            Down::Dismissed => Vec::new(),
             Down::Lost { tenures, .. } => {
                 for tenure in tenures {
                     self.close(tenure);

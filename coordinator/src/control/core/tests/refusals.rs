@@ -45,6 +45,7 @@ fn drain(worker: &str) -> Command {
         group: group_name(),
         worker: WorkerName::new(worker).unwrap(),
         mode: WorkerMode::Draining,
+        pause_timeout: None,
     })
 }
 

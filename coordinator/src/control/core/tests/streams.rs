@@ -7,6 +7,7 @@ use tenure_ownership::command::Released;
 use tenure_ownership::ids::Revision;
 use tenure_ownership::ids::StoreName;
 use tenure_ownership::policy::Policy;
+use tenure_ownership::shard::RevokeReason;
 use tenure_ownership::shard::ShardState;
 
 use super::super::Input;
@@ -259,13 +260,17 @@ fn a_worker_that_leaves_is_let_go_and_its_shards_move_at_once() {
 }
 
 #[test]
-fn what_a_worker_that_stops_gives_back_goes_to_others_at_once_and_nothing_comes_to_it() {
+fn the_shards_of_a_worker_that_stops_are_asked_back_for_others_and_nothing_comes_to_it() {
     let mut world = World::new(6, Policy::default());
     let (a, a_session) = world.serving("a", 1);
     world.obedient = true;
     let (_, b_session) = world.serving("b", 2);
     assert_eq!(world.tenures(a_session).len(), 3);
+    world.obedient = false;
     world.input(Input::Message(a, Up::Stopping));
+    let asked_back = |down: &&Down| matches!(down, Down::Revoke { tenures, reason: RevokeReason::Stopping, .. } if tenures.len() == 3);
+    assert_eq!(world.told(a).iter().filter(asked_back).count(), 1);
+    assert!(!world.told(a).contains(&Down::Dismissed));
     // Its shards stay until it gives them back, one after the other.
     for given_back in (1..=3).rev() {
         let held = world.tenures(a_session);
@@ -289,6 +294,7 @@ fn a_new_leader_learns_from_the_worker_that_it_stops() {
     let (_, a) = world.serving("a", 1);
     world.obedient = true;
     let (_, b) = world.serving("b", 2);
+    world.obedient = false;
     world.new_leader();
     let stream = world.resume(a, 1, 2);
     world.resume(b, 2, 2);
