@@ -22,6 +22,7 @@ use tenure_ownership::planner::Observed;
 use tenure_ownership::planner::Plan;
 
 use super::handoffs::Handoffs;
+use super::homes::Homes;
 use super::leases::Leases;
 use super::message::Close;
 use super::message::Down;
@@ -138,6 +139,7 @@ pub(super) struct Core {
     registrations: Registrations,
     handoffs: Handoffs,
     pauses: Pauses,
+    homes: Homes,
     streams: Streams,
     planning: Planning,
     awaited: BTreeMap<Ticket, Awaited>,
@@ -182,6 +184,7 @@ impl Core {
             registrations: Registrations::default(),
             handoffs: Handoffs::default(),
             pauses: Pauses::default(),
+            homes: Homes::default(),
             streams: Streams::default(),
             planning: Planning::default(),
             awaited: BTreeMap::new(),

@@ -22,6 +22,7 @@
 
 mod core;
 mod handoffs;
+mod homes;
 mod leader;
 mod leases;
 pub mod message;

@@ -174,6 +174,12 @@ impl<'a> Draft<'a> {
         self.ordinals.get(&session).copied()
     }
 
+    /// The worker from which a shard was moved because it drained, if it is registered.
+    pub(super) fn home_of(&self, shard: ShardIndex) -> Option<WorkerOrdinal> {
+        let name = self.observed.homes.get(&shard)?;
+        self.ordinal_of(self.group.workers.get(name)?.session?)
+    }
+
     /// How many shards can be given away in all.
     pub(super) fn room(&self) -> u64 {
         self.room

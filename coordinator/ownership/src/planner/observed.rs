@@ -1,9 +1,10 @@
 //! What the leader knows and the log does not: the planner's only input beside the state.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::command::Tenure;
-use crate::ids::{Revision, SessionId, ShardIndex};
+use crate::ids::{Revision, SessionId, ShardIndex, WorkerName};
 
 /// What the leader knows about one group and the log does not: streams, running delays, deadlines.
 ///
@@ -31,6 +32,9 @@ pub struct Observed {
     pub opening_overdue: BTreeSet<Tenure>,
     /// Why the rebalance phase must rest now, if it must.
     pub rebalance_paused: Option<PauseReason>,
+    /// Shards that were moved from a worker because it drained or stopped, with its name: the first to go
+    /// there when it is back and below its share.
+    pub homes: Arc<BTreeMap<ShardIndex, WorkerName>>,
 }
 
 impl Observed {

@@ -67,6 +67,8 @@ enum Disturbance {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Movable {
     disturbance: Disturbance,
+    /// Whether it does not go home: to a worker that had it and lost it only because it was drained.
+    abroad: bool,
     /// Whether the ring prefers none of those who take: a shard that goes where it is preferred is
     /// the better choice.
     unwanted: bool,
@@ -79,6 +81,7 @@ impl Movable {
     fn new(shard: ShardIndex, disturbance: Disturbance, preferred: Option<WorkerOrdinal>) -> Self {
         Self {
             disturbance,
+            abroad: true,
             unwanted: preferred.is_none(),
             shard,
             preferred,
@@ -165,11 +168,13 @@ fn owned_shards(draft: &Draft<'_>, worker: WorkerOrdinal, takers: &Takers) -> Ve
             Some(ShardState::Revoking(_) | ShardState::Unowned(_)) | None => continue,
         };
         if !draft.is_revoked(index) && !draft.observed.backing_off.contains(&index) {
-            let preferred = draft
-                .ring()
-                .get(index, 0)
-                .filter(|worker| takers.contains_key(worker));
-            movable.push(Movable::new(index, disturbance, preferred));
+            let takes = |worker: &WorkerOrdinal| takers.contains_key(worker);
+            let home = draft.home_of(index).filter(takes);
+            let preferred = home.or_else(|| draft.ring().get(index, 0).filter(takes));
+            movable.push(Movable {
+                abroad: home.is_none(),
+                ..Movable::new(index, disturbance, preferred)
+            });
         }
     }
     movable

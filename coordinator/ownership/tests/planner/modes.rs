@@ -1,9 +1,10 @@
 //! What operators say of workers and groups: cordon, pause, freeze; and workers that stop.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use tenure_ownership::command::{ReleaseCause, SetFreeze};
-use tenure_ownership::ids::ShardIndex;
+use tenure_ownership::ids::{ShardIndex, WorkerName};
 use tenure_ownership::planner::{Observed, Reason};
 use tenure_ownership::session::WorkerMode;
 use tenure_ownership::shard::RevokeReason;
@@ -196,4 +197,38 @@ fn a_frozen_group_moves_nothing_that_is_served_and_grants_what_is_not() {
     freeze(&mut world, None);
     let plan = planner::plan(&world.state, world.group, &observed);
     assert!(!plan.revokes.is_empty());
+}
+
+/// Must show 2 of the drains: away and home again.
+#[test]
+fn a_rolling_restart_with_drains_moves_each_shard_at_most_twice() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let mut world = World::settled(800, &names);
+    let mut moves = [0_usize; 800];
+    let mut note = |before: &[Option<WorkerName>], world: &World| {
+        for shard in world.moved_since(before) {
+            moves[usize::try_from(shard.0).unwrap()] += 1;
+        }
+    };
+    for worker in names {
+        let session = world.session(worker).unwrap();
+        let homes = world.state.owned(session);
+        let homes: BTreeMap<ShardIndex, WorkerName> =
+            homes.map(|shard| (shard, name(worker))).collect();
+        let mut observed = Observed {
+            stopping: BTreeSet::from([session]),
+            homes: Arc::new(homes),
+            ..quiet()
+        };
+        let before = world.owners();
+        world.settle(&observed);
+        note(&before, &world);
+        world.leave(worker);
+        world.join(worker, 1);
+        observed.stopping.clear();
+        let before = world.owners();
+        world.settle(&observed);
+        note(&before, &world);
+    }
+    assert!(moves.iter().all(|moves| *moves <= 2), "{moves:?}");
 }

@@ -92,6 +92,7 @@ impl Core {
         let Some(group) = state.group(id) else {
             self.handoffs.forget(id);
             self.pauses.forget(id);
+            self.homes.forget(id);
             self.planning.forget(id);
             return;
         };
@@ -111,7 +112,15 @@ impl Core {
                     self.pauses.start(id, pause, now);
                 }
             }
-            Event::Granted { shard, epoch, .. } => {
+            Event::Granted {
+                shard,
+                epoch,
+                owner,
+                ..
+            } => {
+                if let Some(session) = state.session(*owner) {
+                    self.homes.granted(id, *shard, &session.worker);
+                }
                 let tenure = (
                     id,
                     Tenure {
@@ -135,8 +144,12 @@ impl Core {
                 shard,
                 epoch,
                 owner,
+                reason,
                 ..
             } => {
+                if let Some(session) = state.session(*owner) {
+                    self.homes.revoked(id, *shard, &session.worker, *reason);
+                }
                 self.start_drain(
                     (
                         id,

@@ -177,6 +177,7 @@ impl Core {
             backing_off: self.handoffs.backing_off_of(group),
             opening_overdue: self.handoffs.overdue_openings_of(group),
             rebalance_paused: self.pause_reason(now, group),
+            homes: self.homes.of_group(group),
         }
     }
 
