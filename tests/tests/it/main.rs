@@ -7,6 +7,7 @@ mod cut_off;
 mod kills;
 mod old_copy;
 mod one_name;
+mod planned;
 mod replicated_store;
 mod restarts;
 mod scale;
