@@ -35,4 +35,5 @@ pub mod readiness;
 pub mod rpc;
 pub mod storage;
 pub mod telemetry;
+pub mod wall_clock;
 pub mod watch;

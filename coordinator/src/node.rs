@@ -49,6 +49,7 @@ use crate::network::{Network, TcpNetwork};
 use crate::readiness::Readiness;
 use crate::rpc::{self, RequestLimits, RpcContext};
 use crate::storage::Storage;
+use crate::wall_clock::{SystemWallClock, WallClock};
 use crate::watch::Hub;
 
 /// What a node needs of the machine it runs on, apart from a storage.
@@ -58,6 +59,8 @@ pub struct Machine {
     pub network: Arc<dyn Network>,
     /// Where time comes from for everything that grants or expires.
     pub clock: Arc<dyn Clock>,
+    /// The time of day, for people only.
+    pub wall_clock: Arc<dyn WallClock>,
 }
 
 impl Machine {
@@ -67,6 +70,7 @@ impl Machine {
         Self {
             network: Arc::new(TcpNetwork),
             clock: Arc::new(SystemClock),
+            wall_clock: Arc::new(SystemWallClock),
         }
     }
 }
@@ -135,7 +139,8 @@ impl Node {
         config.validate()?;
         let ports = Ports::bind(config, machine.network.as_ref()).await?;
         let addresses = ports.addresses();
-        let options = consensus_options(config, &addresses)?;
+        let mut options = consensus_options(config, &addresses)?;
+        options.wall_clock = machine.wall_clock;
         // Without pages there is nobody to read what would pile up.
         let recorder = match ports.http {
             Some(_) => Some(metrics::install().map_err(ended)?),

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tenure_coordinator::consensus::{
-    Consensus, ConsensusOptions, MembershipError, NodeAddresses, Observer, Outcome, TcpConnector,
+    Consensus, ConsensusOptions, Envelope, MembershipError, NodeAddresses, Observer, Outcome,
+    TcpConnector,
 };
 use tenure_coordinator::storage::MemoryStorage;
 use tenure_ownership::ids::{ClusterId, Revision};
@@ -21,7 +22,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 struct Blind;
 
 impl Observer for Blind {
-    fn applied(&self, _: Revision, _: &Outcome) {}
+    fn applied(&self, _: Revision, _: &Envelope, _: &Outcome) {}
     fn replaced(&self, _: Revision) {}
 }
 

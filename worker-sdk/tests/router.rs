@@ -143,6 +143,7 @@ fn serving(at: v1::Cursor, shard: u32, epoch: u64, owner: u64) -> Message {
             cursor: Some(at),
             event,
         }],
+        ..Default::default()
     })
 }
 

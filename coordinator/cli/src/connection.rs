@@ -18,6 +18,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use crate::error::CliError;
+use crate::origin::Origin;
 use crate::settings::{Settings, Tls};
 
 /// A host that does not even refuse is left after this long; loss of a packet costs 1 s.
@@ -40,6 +41,7 @@ pub(crate) enum Intent {
 pub(crate) struct Connection {
     inner: connection::Connection,
     timeout: Duration,
+    origin: Origin,
 }
 
 impl Connection {
@@ -61,6 +63,7 @@ impl Connection {
         Ok(Self {
             inner,
             timeout: settings.timeout,
+            origin: settings.origin.clone(),
         })
     }
 
@@ -76,7 +79,14 @@ impl Connection {
         F: Fn(Service, Request<Q>) -> S,
         S: Future<Output = Result<Response<A>, Status>>,
     {
-        let send = |service| send(service, Request::new(request.clone()));
+        let send = |service| {
+            let mut request = Request::new(request.clone());
+            // What only reads leaves no trace.
+            if intent == Intent::Change {
+                self.origin.put(request.metadata_mut());
+            }
+            send(service, request)
+        };
         let outcome = match intent {
             Intent::Read => self.inner.any(Repeat::Always, send).await,
             Intent::QuorumRead => self.inner.leader(Repeat::Always, send).await,

@@ -24,6 +24,7 @@ mod console;
 mod error;
 mod group;
 mod options;
+mod origin;
 mod policy;
 mod settings;
 mod shard;
@@ -44,6 +45,7 @@ pub use crate::command::{
 pub use crate::console::Console;
 pub use crate::error::{CliError, Exit};
 pub use crate::options::ClientOptions;
+pub use crate::origin::Origin;
 pub use crate::policy::Assignment;
 pub use crate::settings::{Environment, Settings, Tls};
 

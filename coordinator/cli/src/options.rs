@@ -27,6 +27,9 @@ pub struct ClientOptions {
     /// How long to try before giving up [default: 10s]
     #[arg(long, global = true, value_name = "DURATION", value_parser = timeout)]
     pub timeout: Option<Duration>,
+    /// Why: kept with what the command changes, for whoever asks later
+    #[arg(long, global = true, value_name = "TEXT", value_parser = crate::origin::reason)]
+    pub reason: Option<String>,
     /// Print JSON instead of tables; 64-bit numbers are strings
     #[arg(long, global = true)]
     pub json: bool,

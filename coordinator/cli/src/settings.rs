@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::error::CliError;
 use crate::options::{ClientOptions, address, timeout};
+use crate::origin::{self, Origin};
 
 /// Where a coordinator on the same machine listens, as `tenure dev` does.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:7400";
@@ -24,6 +25,8 @@ pub struct Environment {
     pub addresses: Option<String>,
     /// Where the file of the commands is looked for; `None` if there is no home folder.
     pub config: Option<PathBuf>,
+    /// Who runs the commands, as `user@host`; `None` if that is not known.
+    pub user: Option<String>,
 }
 
 impl Environment {
@@ -36,6 +39,7 @@ impl Environment {
         Self {
             addresses: set("TENURE_ADDRESSES").map(|text| text.to_string_lossy().into_owned()),
             config: folder.map(|folder| folder.join("tenure/cli.toml")),
+            user: origin::of_process(),
         }
     }
 }
@@ -49,6 +53,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// TLS; `None` connects in plain text.
     pub tls: Option<Tls>,
+    /// Who runs the commands and why.
+    pub origin: Origin,
 }
 
 /// Files for TLS, all PEM.
@@ -110,6 +116,10 @@ impl Settings {
             addresses,
             timeout,
             tls,
+            origin: Origin {
+                by: environment.user.clone().unwrap_or_default(),
+                reason: options.reason.clone().unwrap_or_default(),
+            },
         })
     }
 }
@@ -201,6 +211,7 @@ mod tests {
         Environment {
             addresses: addresses.map(str::to_owned),
             config: Some(folder.join("cli.toml")),
+            user: None,
         }
     }
 

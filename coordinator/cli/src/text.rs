@@ -1,6 +1,6 @@
 //! Values as text and as JSON: one form for each kind, in tables, JSON and events alike.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Serialize, Serializer};
 use tenure_fence::Owner;
@@ -36,6 +36,18 @@ pub(crate) fn owner(session: &v1::Session) -> Option<Owner> {
 /// A cluster id as 32 hexadecimal digits; empty for a node without a cluster.
 pub(crate) fn cluster_id(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A moment that people read, in UTC, to the second; `-` if it is not known.
+pub(crate) fn moment(at_ms: u64) -> String {
+    if at_ms == 0 {
+        return "-".to_owned();
+    }
+    let at = UNIX_EPOCH.checked_add(Duration::from_millis(at_ms));
+    at.map_or_else(
+        || "?".to_owned(),
+        |at| humantime::format_rfc3339_seconds(at).to_string(),
+    )
 }
 
 /// A duration that people read, such as `1m 30s`; `0s` for none.

@@ -197,7 +197,14 @@ impl Watch<'_> {
                 self.names
                     .insert(registered.session, registered.worker.clone());
             }
-            print(&self.line_of(cursor, &fact), console)?;
+            let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+            let line = Line {
+                at_ms: Some(Wide(batch.at_ms)).filter(|at| at.0 > 0),
+                by: given(&batch.by),
+                reason: given(&batch.reason),
+                ..self.line_of(cursor, &fact)
+            };
+            print(&line, console)?;
             if let Fact::SessionEnded(event) = &fact {
                 ended.push(event.session);
             }

@@ -261,7 +261,7 @@ async fn a_node_that_is_down_and_one_that_knows_no_leader_are_passed_over() {
     let addresses = format!("{down_address},{},{}", lost.address, leader.address);
     let environment = Environment {
         addresses: Some(addresses),
-        config: None,
+        ..Environment::default()
     };
     let ran = tenure(&environment, &["cluster", "remove", "3"]).await;
     assert_eq!(ran.exit, 0, "{}", ran.err);
@@ -361,7 +361,7 @@ async fn an_address_as_argument_wins_over_the_environment() {
     let node = Node::start(Role::Leader).await;
     let elsewhere = Environment {
         addresses: Some("127.0.0.1:1".to_owned()),
-        config: None,
+        ..Environment::default()
     };
     let ran = tenure(&elsewhere, &["group", "list", "--address", &node.address]).await;
     assert_eq!(ran.exit, 0, "{}", ran.err);
@@ -387,7 +387,7 @@ async fn numbers_of_64_bits_survive_json() {
 async fn wrong_arguments_are_refused_with_the_field_and_what_is_allowed() {
     let nowhere = Environment {
         addresses: Some("127.0.0.1:1".to_owned()),
-        config: None,
+        ..Environment::default()
     };
     for (arguments, expected) in [
         (
@@ -464,8 +464,8 @@ async fn coordinators_with_mutual_tls_are_reached_with_the_files_of_the_config()
     );
     fs::write(&config, text).unwrap();
     let environment = Environment {
-        addresses: None,
         config: Some(config),
+        ..Environment::default()
     };
     let ran: Ran = tenure(&environment, &["group", "list"]).await;
     assert_eq!(ran.exit, 0, "{}", ran.err);

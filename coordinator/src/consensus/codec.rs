@@ -2,6 +2,7 @@
 //! over the wire. openraft's types change between its releases; the messages only grow.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use openraft::entry::RaftEntry as _;
@@ -10,6 +11,7 @@ use prost::Message;
 use tenure_ownership::ids::ClusterId;
 use tenure_proto::raft::v1 as pb;
 
+use super::envelope::{Envelope, Origin};
 use super::identity::{Identity, NodeAddresses, NodeId};
 use super::types::{EncodedCommand, Entry, LogId, Membership, StoredMembership, Vote};
 
@@ -176,9 +178,13 @@ pub(super) fn stored_membership_from_proto(
 
 pub(super) fn entry_to_proto(entry: Entry) -> pb::Entry {
     let log_id = Some(log_id_to_proto(&entry.log_id));
+    let mut envelope = None;
     let payload = match entry.payload {
         EntryPayload::Blank => pb::entry::Payload::Blank(pb::Blank {}),
-        EntryPayload::Normal(EncodedCommand(bytes)) => pb::entry::Payload::Command(bytes),
+        EntryPayload::Normal(command) => {
+            envelope = envelope_to_proto(&command.envelope);
+            pb::entry::Payload::Command(command.bytes)
+        }
         EntryPayload::Membership(membership) => {
             pb::entry::Payload::Membership(membership_to_proto(&membership))
         }
@@ -186,7 +192,24 @@ pub(super) fn entry_to_proto(entry: Entry) -> pb::Entry {
     pb::Entry {
         log_id,
         payload: Some(payload),
+        envelope,
     }
+}
+
+/// One that says nothing is left out.
+fn envelope_to_proto(envelope: &Envelope) -> Option<pb::Envelope> {
+    (*envelope != Envelope::default()).then(|| pb::Envelope {
+        at_ms: envelope.at_ms,
+        by: envelope.by().to_owned(),
+        reason: envelope.reason().to_owned(),
+    })
+}
+
+fn envelope_from_proto(envelope: Option<pb::Envelope>) -> Envelope {
+    let pb::Envelope { at_ms, by, reason } = envelope.unwrap_or_default();
+    let said = !by.is_empty() || !reason.is_empty();
+    let origin = said.then(|| Arc::new(Origin { by, reason }));
+    Envelope { at_ms, origin }
 }
 
 pub(super) fn entry_from_proto(entry: pb::Entry) -> Result<Entry, CodecError> {
@@ -197,7 +220,10 @@ pub(super) fn entry_from_proto(entry: pb::Entry) -> Result<Entry, CodecError> {
         .ok_or_else(|| missing("entry", "a payload known here"))?
     {
         pb::entry::Payload::Blank(_) => EntryPayload::Blank,
-        pb::entry::Payload::Command(bytes) => EntryPayload::Normal(EncodedCommand(bytes)),
+        pb::entry::Payload::Command(bytes) => EntryPayload::Normal(EncodedCommand {
+            bytes,
+            envelope: envelope_from_proto(entry.envelope),
+        }),
         pb::entry::Payload::Membership(membership) => {
             EntryPayload::Membership(membership_from_proto(membership)?)
         }

@@ -10,9 +10,11 @@ use tenure_ownership::Command;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::envelope::Envelope;
 use super::identity::{Member, NodeId};
 use super::state_machine::Shared;
 use super::types::{EncodedCommand, LogId, Raft, StoredMembership};
+use crate::wall_clock::WallClock;
 
 /// Who leads, as this node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -156,6 +158,7 @@ pub(super) struct Duties {
     pub(super) raft: Raft,
     pub(super) shared: Arc<Shared>,
     pub(super) leadership: watch::Receiver<Leadership>,
+    pub(super) wall_clock: Arc<dyn WallClock>,
     pub(super) stop: CancellationToken,
 }
 
@@ -192,14 +195,16 @@ impl Duties {
         if self.shared.read(|state| state.cluster().is_some()) {
             return;
         }
-        let command = Command::InitCluster(self.shared.cluster).encode();
+        let command = EncodedCommand {
+            bytes: Bytes::from(Command::InitCluster(self.shared.cluster).encode()),
+            envelope: Envelope {
+                at_ms: self.wall_clock.now_ms(),
+                origin: None,
+            },
+        };
         // Refused if another did it meanwhile; lost if this node no longer leads, and then the next
         // leader does it.
-        if let Err(error) = self
-            .raft
-            .client_write(EncodedCommand(Bytes::from(command)))
-            .await
-        {
+        if let Err(error) = self.raft.client_write(command).await {
             tracing::debug!(%error, "cluster is not named yet");
         }
     }

@@ -4,15 +4,17 @@
 //! says nothing in term 5, though the same node may lead again. So a term's decisions are proposed
 //! for that term only, and a round counts only if it was this node's own, in that term.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::vote::leader_id_std::CommittedLeaderId;
 use tenure_ownership::Command;
 use tenure_ownership::ids::Revision;
 
+use super::envelope::Origin;
 use super::error::{ProposeError, ReadError};
 use super::handle::Consensus;
-use super::propose::Proposal;
+use super::propose::{Proposal, Queue};
 use super::rounds;
 
 /// Proposes and reads as the leader of one term, and not at all once that is over.
@@ -47,10 +49,25 @@ impl Leading {
         command: &Command,
         queued_within: Duration,
     ) -> Result<Proposal, ProposeError> {
-        let leader = CommittedLeaderId::new(self.term);
-        self.consensus
-            .submit_as(command, queued_within, None, Some(leader))
-            .await
+        self.submit_for(command, None, queued_within).await
+    }
+
+    /// As [`submit`](Leading::submit), for somebody who asked for it.
+    ///
+    /// # Errors
+    ///
+    /// [`ProposeError`] if it was not queued; it is then never applied.
+    pub async fn submit_for(
+        &self,
+        command: &Command,
+        origin: Option<Arc<Origin>>,
+        queued_within: Duration,
+    ) -> Result<Proposal, ProposeError> {
+        let queue = Queue {
+            within: queued_within,
+            leader: Some(CommittedLeaderId::new(self.term)),
+        };
+        self.consensus.enqueue(command, origin, queue, None).await
     }
 
     /// Returns once a quorum has confirmed, after the call, that this node leads the term, and what

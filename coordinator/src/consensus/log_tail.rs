@@ -16,7 +16,7 @@ use std::sync::{PoisonError, RwLock};
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry as _;
 
-use super::types::{EncodedCommand, Entry};
+use super::types::Entry;
 
 /// Bytes of commands kept, at most, unless a single one is larger. A follower that is behind by more
 /// is behind by more than what is in flight.
@@ -41,7 +41,7 @@ struct Kept {
 fn size(entry: &Entry) -> usize {
     ENTRY_BYTES
         + match &entry.payload {
-            EntryPayload::Normal(EncodedCommand(bytes)) => bytes.len(),
+            EntryPayload::Normal(command) => command.bytes.len(),
             EntryPayload::Blank | EntryPayload::Membership(_) => 0,
         }
 }
@@ -111,11 +111,15 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::consensus::types::LogId;
+    use crate::consensus::envelope::Envelope;
+    use crate::consensus::types::{EncodedCommand, LogId};
     use bytes::Bytes;
 
     fn entry(index: u64, command_bytes: usize) -> Entry {
-        let command = EncodedCommand(Bytes::from(vec![7; command_bytes]));
+        let command = EncodedCommand {
+            bytes: Bytes::from(vec![7; command_bytes]),
+            envelope: Envelope::default(),
+        };
         Entry::new(
             LogId::new_term_index(1, index),
             EntryPayload::Normal(command),

@@ -22,6 +22,7 @@
 //! | `propose`, `reads`, `rounds` | commands in; reads that see every earlier command; the quorum's proof |
 //! | `membership`, `status`, `leadership` | who is in the cluster, how it does, who leads |
 //! | `leading` | this node as the leader of one term |
+//! | `envelope` | when, by whom and why an entry was proposed, for people |
 //! | `observer` | who is told what was applied |
 //! | `log_store`, `log_tail`, `group_commit`, `log_size` | openraft's log over [`Storage`](crate::storage::Storage) |
 //! | `state_machine`, `snapshot` | the state over `Storage`, snapshot files |
@@ -39,6 +40,7 @@
 mod acknowledged;
 mod codec;
 mod connector;
+mod envelope;
 mod error;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -72,6 +74,7 @@ mod unanswered;
 mod wire;
 
 pub use self::connector::{Connector, InvalidAddress, Lane, TcpConnector, peer_endpoint};
+pub use self::envelope::{Envelope, Origin};
 pub use self::error::{AssignError, MembershipError, ProposeError, ReadError, StartError};
 pub use self::handle::Consensus;
 pub use self::identity::{Identity, Member, NodeAddresses, NodeId};

@@ -3,6 +3,7 @@
 use tenure_ownership::ids::Revision;
 
 use super::Outcome;
+use super::envelope::Envelope;
 
 /// Told about every command as it is applied on this node.
 ///
@@ -13,7 +14,7 @@ use super::Outcome;
 pub trait Observer: Send + Sync + 'static {
     /// Called once for every command that is applied, accepted or refused. Entries that carry no
     /// command have revisions of their own, so revisions rise but not by one.
-    fn applied(&self, revision: Revision, outcome: &Outcome);
+    fn applied(&self, revision: Revision, envelope: &Envelope, outcome: &Outcome);
 
     /// Called when the whole state was replaced by a snapshot: what happened between the last call
     /// and `revision` is not known here.

@@ -1,10 +1,12 @@
 //! What a node is told about itself and its cluster, checked before anything is opened.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::{Config, SnapshotPolicy, StepDownPolicy};
 
 use super::identity::{Identity, NodeAddresses};
+use crate::wall_clock::{self, WallClock};
 
 /// Settings of one node.
 #[derive(Clone, Debug)]
@@ -18,6 +20,8 @@ pub struct ConsensusOptions {
     pub timings: RaftTimings,
     /// Bounds of sizes and waits.
     pub limits: ConsensusLimits,
+    /// The time of day that proposals are marked with, for people.
+    pub wall_clock: Arc<dyn WallClock>,
 }
 
 impl ConsensusOptions {
@@ -28,6 +32,7 @@ impl ConsensusOptions {
             identity: None,
             timings: RaftTimings::default(),
             limits: ConsensusLimits::default(),
+            wall_clock: wall_clock::system(),
         }
     }
 }

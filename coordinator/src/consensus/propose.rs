@@ -1,6 +1,7 @@
 //! Proposing commands.
 
 use std::future::IntoFuture as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use tenure_ownership::Command;
 use tenure_ownership::ids::Revision;
 
 use super::Outcome;
+use super::envelope::{Envelope, Origin};
 use super::error::ProposeError;
 use super::handle::Consensus;
 use super::runtime::{self, Moment};
@@ -36,6 +38,14 @@ pub struct Proposal {
     begun: Moment,
     /// `None` waits until the command is decided, or this node no longer can tell.
     within: Option<Duration>,
+}
+
+/// How a command gets into the queue of the leader's log.
+pub(super) struct Queue {
+    /// How long it may wait for a place.
+    pub(super) within: Duration,
+    /// Refused unless this is the leader; `None` takes whoever leads.
+    pub(super) leader: Option<CommittedLeaderId<u64>>,
 }
 
 impl Proposal {
@@ -102,17 +112,35 @@ impl Consensus {
         command: &Command,
         within: Duration,
     ) -> Result<Proposal, ProposeError> {
-        self.submit_as(command, within, Some(within), None).await
+        self.submit_for(command, None, within).await
     }
 
-    /// As [`submit`](Consensus::submit), refused unless `leader` leads. Being queued and being applied
-    /// have limits of their own.
-    pub(super) async fn submit_as(
+    /// As [`submit`](Consensus::submit), for somebody who asked for it.
+    ///
+    /// # Errors
+    ///
+    /// [`ProposeError`] if it was not queued; it is then never applied.
+    pub async fn submit_for(
         &self,
         command: &Command,
-        queued_within: Duration,
+        origin: Option<Arc<Origin>>,
+        within: Duration,
+    ) -> Result<Proposal, ProposeError> {
+        let queue = Queue {
+            within,
+            leader: None,
+        };
+        self.enqueue(command, origin, queue, Some(within)).await
+    }
+
+    /// Puts a command into the queue. `within` limits the time until it is applied; `None` waits until
+    /// it is decided, or this node no longer can tell.
+    pub(super) async fn enqueue(
+        &self,
+        command: &Command,
+        origin: Option<Arc<Origin>>,
+        queue: Queue,
         within: Option<Duration>,
-        leader: Option<CommittedLeaderId<u64>>,
     ) -> Result<Proposal, ProposeError> {
         let running = self.running().ok_or(ProposeError::Unavailable {
             reason: "it is not part of a cluster yet",
@@ -128,16 +156,20 @@ impl Consensus {
                 bytes_max,
             });
         }
+        let envelope = Envelope {
+            at_ms: self.inner.options.wall_clock.now_ms(),
+            origin,
+        };
         let begun = runtime::now();
         let (responder, answer) = ProgressResponder::complete_only();
         let mut write = running
             .raft
-            .write(EncodedCommand(bytes))
+            .write(EncodedCommand { bytes, envelope })
             .responder(responder);
-        if let Some(leader) = leader {
+        if let Some(leader) = queue.leader {
             write = write.with_leader(leader);
         }
-        match runtime::at_most(queued_within, write.into_future()).await {
+        match runtime::at_most(queue.within, write.into_future()).await {
             Some(Ok(())) => Ok(Proposal {
                 answer,
                 begun,

@@ -183,6 +183,7 @@ impl Consensus {
             raft: raft.clone(),
             shared: Arc::clone(&shared),
             leadership: inner.leadership.subscribe(),
+            wall_clock: Arc::clone(&inner.options.wall_clock),
             stop: inner.stop.clone(),
         };
         let compactor = Compactor {

@@ -43,6 +43,7 @@ pub(super) use self::builder::SnapshotBuilder;
 pub(super) use self::pieces::SnapshotPieces;
 pub(super) use self::shared::Shared;
 use super::Outcome;
+use super::envelope::Envelope;
 use super::meta;
 use super::runtime::blocking;
 use super::snapshot::{SnapshotContent, SnapshotFile};
@@ -74,7 +75,15 @@ struct Pending {
     bytes: usize,
     membership: Option<StoredMembership>,
     last: Option<LogId>,
-    applied: Vec<(u64, Option<Outcome>, Option<ApplyResponder<TypeConfig>>)>,
+    applied: Vec<AppliedEntry>,
+}
+
+/// An entry that was applied to memory.
+struct AppliedEntry {
+    index: u64,
+    /// `None` for an entry without a command.
+    command: Option<(Envelope, Outcome)>,
+    responder: Option<ApplyResponder<TypeConfig>>,
 }
 
 impl StateMachine {
@@ -91,19 +100,24 @@ impl StateMachine {
         pending: &mut Pending,
     ) -> io::Result<()> {
         let log_id = entry.log_id();
-        let outcome = match entry.payload {
+        let command = match entry.payload {
             EntryPayload::Blank => None,
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(log_id), membership);
                 pending.membership = Some(self.membership.clone());
                 None
             }
-            EntryPayload::Normal(EncodedCommand(bytes)) => {
-                Some(self.apply_command(log_id.index(), &bytes, pending)?)
+            EntryPayload::Normal(EncodedCommand { bytes, envelope }) => {
+                let outcome = self.apply_command(log_id.index(), &bytes, pending)?;
+                Some((envelope, outcome))
             }
         };
         pending.last = Some(log_id);
-        pending.applied.push((log_id.index(), outcome, responder));
+        pending.applied.push(AppliedEntry {
+            index: log_id.index(),
+            command,
+            responder,
+        });
         Ok(())
     }
 
@@ -148,16 +162,17 @@ impl StateMachine {
         if is_due {
             self.write().await?;
         }
-        for (index, outcome, _) in &pending.applied {
-            if let Some(outcome) = outcome {
-                self.shared.observer.applied(Revision(*index), outcome);
+        for entry in &pending.applied {
+            if let Some((envelope, outcome)) = &entry.command {
+                let revision = Revision(entry.index);
+                self.shared.observer.applied(revision, envelope, outcome);
             }
         }
         self.shared.applied.send_replace(Some(last));
-        for (_, outcome, responder) in pending.applied {
+        for entry in pending.applied {
             // Always used: a responder that is dropped leaves its proposer waiting.
-            if let Some(responder) = responder {
-                responder.send(Reply(outcome));
+            if let Some(responder) = entry.responder {
+                responder.send(Reply(entry.command.map(|(_, outcome)| outcome)));
             }
         }
         metrics::gauge!(crate::metrics::APPLIED_REVISION).set(last.index() as f64);

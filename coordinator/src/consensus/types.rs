@@ -6,6 +6,7 @@ use bytes::Bytes;
 use openraft::errors::ForwardToLeader;
 
 use super::Outcome;
+use super::envelope::Envelope;
 use super::identity::{Member, NodeAddresses, NodeId};
 use super::runtime::Runtime;
 
@@ -34,7 +35,11 @@ pub(super) type Raft = openraft::Raft<TypeConfig, super::state_machine::StateMac
 /// A command as it stands in the log. It stays encoded until it is applied, so that writing,
 /// sending and reading the log cost no more than copying it.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct EncodedCommand(pub(super) Bytes);
+pub(super) struct EncodedCommand {
+    pub(super) bytes: Bytes,
+    /// When, by whom and why it was proposed.
+    pub(super) envelope: Envelope,
+}
 
 impl fmt::Debug for EncodedCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,7 +49,7 @@ impl fmt::Debug for EncodedCommand {
 
 impl fmt::Display for EncodedCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "command of {} bytes", self.0.len())
+        write!(f, "command of {} bytes", self.bytes.len())
     }
 }
 

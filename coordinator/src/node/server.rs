@@ -74,6 +74,7 @@ pub(super) async fn client<H: Health>(
         .add_service(services.health);
     let incoming = port.incoming.into_stream();
     builder(port.tls, KEEP_ALIVE)?
+        .layer(rpc::OriginLayer)
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, port.stop.cancelled_owned())
         .await

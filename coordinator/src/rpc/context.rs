@@ -16,7 +16,7 @@ use tonic::metadata::MetadataMap;
 
 use super::convert::TtlBounds;
 use super::state_cache::StateCache;
-use super::status;
+use super::{origin, status};
 use crate::config::Limits;
 use crate::consensus::{Consensus, Proposal};
 use crate::metrics;
@@ -129,7 +129,10 @@ impl RpcContext {
         within: Duration,
     ) -> Result<Proposal, Status> {
         ::metrics::counter!(metrics::PROPOSALS).increment(1);
-        let submitted = self.consensus.submit(command, within).await;
+        let submitted = self
+            .consensus
+            .submit_for(command, origin::current(), within)
+            .await;
         submitted.map_err(|error| status::from_propose(&error))
     }
 

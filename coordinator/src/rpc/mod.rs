@@ -12,6 +12,7 @@
 //! | `status` | the one table from errors to codes and details |
 //! | `present` | words of the domain as messages |
 //! | `context` | what handlers share: consensus, events, limits, deadlines |
+//! | `origin` | who asks and why, from the metadata of a request into what is proposed for it |
 //! | `ownership`, `watch`, `encoded` | who owns what; events, encoded once for all watchers |
 //! | `worker` | the worker stream |
 //! | `checkpoint`, `admin`, `cluster`, `health` | the other services |
@@ -30,6 +31,7 @@ mod encoded;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod health;
+mod origin;
 mod ownership;
 mod ownership_routes;
 mod present;
@@ -49,6 +51,7 @@ use crate::control::Control;
 
 pub use self::context::{RequestLimits, RpcContext};
 pub(crate) use self::health::report as report_health;
+pub(crate) use self::origin::OriginLayer;
 
 /// Largest request that carries no checkpoint, in bytes: a key of 64 KiB, or a seal of 1,000 tenures.
 const REQUEST_BYTES_MAX: usize = 256 << 10;

@@ -224,6 +224,9 @@ fn encode_events(
         let bytes = encode(Message::Events(pb::WatchEvents {
             at: Some(at),
             events,
+            at_ms: batch.envelope.at_ms,
+            by: batch.envelope.by().to_owned(),
+            reason: batch.envelope.reason().to_owned(),
         }));
         parts.push(EncodedPart {
             first_ordinal,

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use tenure_ownership::Event;
 use tenure_ownership::ids::{GroupId, Revision};
 
+use crate::consensus::Envelope;
+
 /// A position in the sequence of all events: orders by revision, then ordinal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cursor {
@@ -40,6 +42,8 @@ impl fmt::Display for Cursor {
 pub struct Batch {
     /// Revision of the command.
     pub revision: Revision,
+    /// When, by whom and why it was proposed.
+    pub envelope: Envelope,
     /// Its events, in order of their ordinals.
     pub events: Box<[Event]>,
     /// The groups the events belong to, ascending.
@@ -66,12 +70,13 @@ pub struct EncodedPart {
 }
 
 impl Batch {
-    pub(crate) fn new(revision: Revision, events: Vec<Event>) -> Self {
+    pub(crate) fn new(revision: Revision, envelope: Envelope, events: Vec<Event>) -> Self {
         let mut groups: Vec<GroupId> = events.iter().filter_map(Event::group).collect();
         groups.sort_unstable();
         groups.dedup();
         Self {
             revision,
+            envelope,
             events: events.into(),
             groups: groups.into_iter().map(Concerned::new).collect(),
         }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::batch::{Batch, Cursor};
 use super::journal;
-use crate::consensus::{Observer, Outcome};
+use crate::consensus::{Envelope, Observer, Outcome};
 
 /// Keeps the latest batches and hands them to subscribers.
 pub struct Hub {
@@ -131,7 +131,7 @@ impl Hub {
     /// Publishes the events of an applied command; there may be none. Waits for no subscriber.
     ///
     /// To be called in ascending order of revisions.
-    pub fn publish(&self, revision: Revision, events: &[Event]) {
+    pub fn publish(&self, revision: Revision, envelope: &Envelope, events: &[Event]) {
         if events.is_empty() {
             let mut history = self.write();
             Self::advance(&mut history, revision);
@@ -139,7 +139,7 @@ impl Hub {
             self.reached.send_replace(revision);
             return;
         }
-        let batch = Arc::new(Batch::new(revision, events.to_vec()));
+        let batch = Arc::new(Batch::new(revision, envelope.clone(), events.to_vec()));
         journal::record(&batch);
         {
             let mut history = self.write();
@@ -213,11 +213,11 @@ impl Hub {
 }
 
 impl Observer for Hub {
-    fn applied(&self, revision: Revision, outcome: &Outcome) {
+    fn applied(&self, revision: Revision, envelope: &Envelope, outcome: &Outcome) {
         match outcome {
-            Ok(effect) => self.publish(revision, &effect.events),
+            Ok(effect) => self.publish(revision, envelope, &effect.events),
             // A refused command changed nothing.
-            Err(_) => self.publish(revision, &[]),
+            Err(_) => self.publish(revision, envelope, &[]),
         }
     }
 
@@ -336,11 +336,11 @@ mod tests {
     #[test]
     fn a_subscriber_sees_what_is_published_after_it_subscribed() {
         let hub = hub(10);
-        hub.publish(Revision(1), &events(1));
+        hub.publish(Revision(1), &Envelope::default(), &events(1));
         let mut subscription = hub.subscribe(None).unwrap();
         assert!(next_now(&mut subscription).is_none());
-        hub.publish(Revision(2), &[]);
-        hub.publish(Revision(3), &events(2));
+        hub.publish(Revision(2), &Envelope::default(), &[]);
+        hub.publish(Revision(3), &Envelope::default(), &events(2));
         assert_eq!(revision_of(next_now(&mut subscription)), Some(3));
         assert!(next_now(&mut subscription).is_none());
     }
@@ -349,8 +349,8 @@ mod tests {
     fn a_watcher_resumed_inside_a_revision_gets_that_revision_again_and_all_after_it() {
         let hub = hub(100);
         hub.loaded(Revision(0));
-        hub.publish(Revision(5), &events(4));
-        hub.publish(Revision(6), &events(1));
+        hub.publish(Revision(5), &Envelope::default(), &events(4));
+        hub.publish(Revision(6), &Envelope::default(), &events(1));
         let middle = Cursor {
             revision: Revision(5),
             ordinal: 1,
@@ -371,8 +371,8 @@ mod tests {
     fn a_cursor_older_than_the_history_is_refused_and_the_oldest_one_is_not() {
         let hub = hub(3);
         hub.loaded(Revision(0));
-        hub.publish(Revision(1), &events(2));
-        hub.publish(Revision(2), &events(2));
+        hub.publish(Revision(1), &Envelope::default(), &events(2));
+        hub.publish(Revision(2), &Envelope::default(), &events(2));
         let oldest = Cursor {
             revision: Revision(1),
             ordinal: 1,
@@ -406,7 +406,7 @@ mod tests {
         let hub = hub(3);
         let mut subscription = hub.subscribe(None).unwrap();
         for revision in 1..=3 {
-            hub.publish(Revision(revision), &events(2));
+            hub.publish(Revision(revision), &Envelope::default(), &events(2));
         }
         let oldest = Cursor {
             revision: Revision(2),
@@ -424,7 +424,7 @@ mod tests {
     fn one_revision_larger_than_the_history_still_reaches_those_who_keep_up() {
         let hub = hub(3);
         let mut subscription = hub.subscribe(None).unwrap();
-        hub.publish(Revision(1), &events(1000));
+        hub.publish(Revision(1), &Envelope::default(), &events(1000));
         assert_eq!(
             next_now(&mut subscription).unwrap().unwrap().events.len(),
             1000
@@ -435,12 +435,12 @@ mod tests {
     fn a_replaced_state_ends_every_subscription_also_one_that_had_seen_everything() {
         let hub = hub(10);
         let mut idle = hub.subscribe(None).unwrap();
-        hub.publish(Revision(1), &events(1));
+        hub.publish(Revision(1), &Envelope::default(), &events(1));
         assert_eq!(revision_of(next_now(&mut idle)), Some(1));
         hub.replace(Revision(50));
         let oldest = Cursor::end_of(Revision(50));
         assert_eq!(next_now(&mut idle).unwrap().unwrap_err(), Lagged { oldest });
-        hub.publish(Revision(51), &events(1));
+        hub.publish(Revision(51), &Envelope::default(), &events(1));
         assert_eq!(next_now(&mut idle).unwrap().unwrap_err(), Lagged { oldest });
         let mut fresh = hub.subscribe(Some(oldest)).unwrap();
         assert_eq!(revision_of(next_now(&mut fresh)), Some(51));
@@ -449,17 +449,17 @@ mod tests {
     #[test]
     fn events_that_the_state_contained_already_are_left_out() {
         let hub = hub(10);
-        hub.publish(Revision(1), &events(1));
+        hub.publish(Revision(1), &Envelope::default(), &events(1));
         // The state was read at revision 3, whose events are not published yet.
         let mut subscription = hub.subscribe(Some(Cursor::end_of(Revision(3)))).unwrap();
-        hub.publish(Revision(2), &events(1));
-        hub.publish(Revision(3), &events(1));
+        hub.publish(Revision(2), &Envelope::default(), &events(1));
+        hub.publish(Revision(3), &Envelope::default(), &events(1));
         assert!(next_now(&mut subscription).is_none());
         assert_eq!(subscription.caught_up(), Some(Cursor::end_of(Revision(3))));
-        hub.publish(Revision(4), &events(1));
+        hub.publish(Revision(4), &Envelope::default(), &events(1));
         assert_eq!(subscription.caught_up(), None);
         assert_eq!(revision_of(next_now(&mut subscription)), Some(4));
-        hub.publish(Revision(9), &[]);
+        hub.publish(Revision(9), &Envelope::default(), &[]);
         assert_eq!(subscription.caught_up(), Some(Cursor::end_of(Revision(9))));
     }
 
@@ -467,11 +467,11 @@ mod tests {
     fn a_reader_of_the_disk_waits_until_what_it_saw_in_memory_is_published() {
         let hub = hub(10);
         let mut written = Box::pin(hub.reached(Revision(2)));
-        hub.publish(Revision(1), &events(1));
+        hub.publish(Revision(1), &Envelope::default(), &events(1));
         assert!(written.as_mut().now_or_never().is_none());
         // A command without events counts, and wakes no subscriber.
         let mut subscription = hub.subscribe(None).unwrap();
-        hub.publish(Revision(2), &[]);
+        hub.publish(Revision(2), &Envelope::default(), &[]);
         assert!(written.now_or_never().is_some());
         assert!(next_now(&mut subscription).is_none());
         hub.loaded(Revision(5));
@@ -482,6 +482,7 @@ mod tests {
     fn the_events_of_a_group_are_encoded_once() {
         let batch = Batch::new(
             Revision(1),
+            Envelope::default(),
             vec![granted(1, 0), granted(2, 0), granted(1, 1)],
         );
         assert!(batch.concerns(GroupId(2)) && !batch.concerns(GroupId(3)));
@@ -522,7 +523,7 @@ mod tests {
             });
         }
         for revision in 1..=REVISIONS {
-            hub.publish(Revision(revision), &events(1));
+            hub.publish(Revision(revision), &Envelope::default(), &events(1));
             if revision % 64 == 0 {
                 tokio::task::yield_now().await;
             }

@@ -21,7 +21,12 @@ pub(super) fn record(batch: &Batch) {
     let revision = batch.revision;
     if batch.events.len() <= LINES_MAX {
         for event in &batch.events {
-            info!(%revision, %event, "applied");
+            match &batch.envelope.origin {
+                Some(origin) => {
+                    info!(%revision, %event, by = origin.by, reason = origin.reason, "applied");
+                }
+                None => info!(%revision, %event, "applied"),
+            }
         }
         return;
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use tenure_coordinator::clock::{Clock, Moment, SystemClock};
-use tenure_coordinator::consensus::{Leading, ProposeError};
+use tenure_coordinator::consensus::{Envelope, Leading, ProposeError};
 use tenure_coordinator::control::message::{Close, Down, Open, Up};
 use tenure_coordinator::control::{Control, Downs, Told};
 use tenure_coordinator::watch::Hub;
@@ -224,7 +224,7 @@ impl Clock for Eventful {
             epoch: Epoch::FIRST,
             owner: SessionId(0),
         };
-        self.hub.publish(revision, &[serving]);
+        self.hub.publish(revision, &Envelope::default(), &[serving]);
         SystemClock.sleep_until(moment)
     }
 }

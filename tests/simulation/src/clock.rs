@@ -128,6 +128,17 @@ impl tenure_coordinator::clock::Clock for MachineClock {
     }
 }
 
+/// The day of every simulation, in milliseconds since 1970: 2026-01-01T00:00:00Z.
+const SIMULATED_DAY_MS: u64 = 1_767_225_600_000;
+
+/// The time of day on a machine whose owner set it at the boot, so that it is wrong by how long ago that
+/// was, and by its rate.
+impl tenure_coordinator::wall_clock::WallClock for MachineClock {
+    fn now_ms(&self) -> u64 {
+        SIMULATED_DAY_MS + self.now_ns() / 1_000_000
+    }
+}
+
 #[async_trait]
 impl tenure::Clock for MachineClock {
     fn now(&self) -> tenure::Moment {

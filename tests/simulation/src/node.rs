@@ -102,6 +102,7 @@ pub async fn run(setup: NodeSetup, handle: NodeHandle) {
     let machine = Machine {
         network: Arc::new(setup.network.clone()),
         clock: Arc::new(setup.clock.clone()),
+        wall_clock: Arc::new(setup.clock.clone()),
     };
     let disk = setup.disk.clone();
     let storage = async { Ok(Arc::new(disk) as Arc<dyn Storage>) };

@@ -246,6 +246,7 @@ mod tests {
                 cursor: at,
                 event: Some(fact),
             }],
+            ..WatchEvents::default()
         }
     }
 
@@ -333,6 +334,7 @@ mod tests {
                     event: Some(serving(1, 1, 2)),
                 },
             ],
+            ..WatchEvents::default()
         };
         table.apply(&event(11, 0, serving(0, 1, 1)));
         assert_eq!(table.cursor(), cursor(11, 0));

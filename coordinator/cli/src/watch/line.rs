@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 use tenure_proto::v1;
 
-use crate::text::Wide;
+use crate::text::{self, Wide};
 
 /// One line of output: an event, or one shard of the state. A field that does not belong to the kind
 /// of event is left out.
@@ -40,6 +40,12 @@ pub(super) struct Line {
     pub(super) next_session: Option<Wide>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) floor: Option<Wide>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) at_ms: Option<Wide>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -67,6 +73,14 @@ impl fmt::Display for CursorView {
             ordinal => write!(f, "{revision}.{ordinal}"),
         }
     }
+}
+
+/// A name with a blank in it would look like two parts.
+fn quoted_if_needed(name: String) -> String {
+    if name.contains([' ', '"']) {
+        return format!("{name:?}");
+    }
+    name
 }
 
 impl Line {
@@ -104,6 +118,12 @@ impl Line {
                     .or_else(|| wide(&self.next_session)),
             ),
             ("floor", wide(&self.floor)),
+            ("by", self.by.clone().map(quoted_if_needed)),
+            (
+                "reason",
+                self.reason.as_ref().map(|reason| format!("{reason:?}")),
+            ),
+            ("at", self.at_ms.map(|at| text::moment(at.0))),
         ];
         let parts: Vec<_> = parts
             .into_iter()

@@ -94,6 +94,7 @@ impl Node {
         Environment {
             addresses: Some(self.address.clone()),
             config: None,
+            user: Some("alice@laptop".to_owned()),
         }
     }
 }

@@ -18,7 +18,25 @@ fn events(facts: Vec<(v1::Cursor, Fact)>) -> Message {
             event: Some(fact),
         })
         .collect();
-    Message::Events(v1::WatchEvents { at: last, events })
+    // What the cluster did by itself has a time; of some nothing is known.
+    Message::Events(v1::WatchEvents {
+        at: last,
+        events,
+        at_ms: 1_767_225_600_123,
+        ..Default::default()
+    })
+}
+
+/// Somebody asked for it and said why.
+fn asked(message: Message) -> Message {
+    match message {
+        Message::Events(events) => Message::Events(v1::WatchEvents {
+            by: "alice@laptop".to_owned(),
+            reason: "new kernel".to_owned(),
+            ..events
+        }),
+        other => other,
+    }
 }
 
 fn state(shards: Vec<v1::WatchShard>, workers: Vec<v1::WatchWorker>, last: bool) -> Message {
@@ -126,7 +144,7 @@ pub(super) fn last_stream() -> Vec<Result<Message, Status>> {
                 floor: LARGEST,
             }),
         )])),
-        Ok(events(vec![(at(302, 0), Fact::WorkerModeSet(mode))])),
+        Ok(asked(events(vec![(at(302, 0), Fact::WorkerModeSet(mode))]))),
         Ok(events(vec![(at(303, 0), Fact::GroupChanged(frozen))])),
         Ok(events(vec![(at(304, 0), Fact::GroupChanged(removed))])),
     ]

@@ -152,7 +152,7 @@ async fn check_log(folder: &TempDir, promised: u64, voted: u64) {
     );
     for (entry, index) in entries.iter().zip(0..) {
         assert_eq!(entry.log_id.index(), index);
-        let EntryPayload::Normal(EncodedCommand(bytes)) = &entry.payload else {
+        let EntryPayload::Normal(EncodedCommand { bytes, .. }) = &entry.payload else {
             panic!("entry {index} is another");
         };
         assert_eq!(*bytes, content(entry.log_id));

@@ -23,6 +23,7 @@ use tenure_ownership::ids::{ClusterId, Revision};
 use tenure_ownership::policy::Policy;
 
 use super::Outcome;
+use super::envelope::Envelope;
 use super::group_commit::{GroupCommit, SyncTask};
 use super::log_size::LogSize;
 use super::log_store::{FoundLog, LogStore};
@@ -38,7 +39,7 @@ const CLUSTER: ClusterId = ClusterId(0x7e);
 struct Blind;
 
 impl Observer for Blind {
-    fn applied(&self, _: Revision, _: &Outcome) {}
+    fn applied(&self, _: Revision, _: &Envelope, _: &Outcome) {}
     fn replaced(&self, _: Revision) {}
 }
 
@@ -134,7 +135,11 @@ fn log_id(term: u64, index: u64) -> LogId {
 }
 
 fn command_entry(log_id: LogId, bytes: impl Into<Bytes>) -> Entry {
-    Entry::new(log_id, EntryPayload::Normal(EncodedCommand(bytes.into())))
+    let command = EncodedCommand {
+        bytes: bytes.into(),
+        envelope: Envelope::default(),
+    };
+    Entry::new(log_id, EntryPayload::Normal(command))
 }
 
 const SHARDS: u32 = 300;

@@ -11,6 +11,7 @@ use tenure_ownership::ids::Revision;
 use tenure_ownership::record::RecordWrite;
 
 use super::super::Outcome;
+use super::super::envelope::Envelope;
 use super::super::meta;
 use super::super::observer::Observer;
 use super::super::state_machine::Shared;
@@ -49,7 +50,7 @@ fn writes_up_to(last: u64) -> Vec<RecordWrite> {
         let openraft::EntryPayload::Normal(command) = history(index).payload else {
             panic!("entry {index} carries a command");
         };
-        let command = tenure_ownership::Command::decode(&command.0).unwrap();
+        let command = tenure_ownership::Command::decode(&command.bytes).unwrap();
         writes.extend(tenure_ownership::apply(&mut state, Revision(index), command).writes);
     }
     writes
@@ -75,7 +76,7 @@ struct Reading {
 }
 
 impl Observer for Reading {
-    fn applied(&self, revision: Revision, _: &Outcome) {
+    fn applied(&self, revision: Revision, _: &Envelope, _: &Outcome) {
         let shared = self.shared.get().and_then(Weak::upgrade).unwrap();
         assert_eq!(shared.read(State::revision), revision);
         assert_read(&shared, revision.0);

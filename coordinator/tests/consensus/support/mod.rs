@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_coordinator::consensus::{
-    Consensus, ConsensusOptions, NodeAddresses, NodeId, Observer, Outcome, Role,
+    Consensus, ConsensusOptions, Envelope, NodeAddresses, NodeId, Observer, Outcome, Role,
 };
 use tenure_coordinator::storage::{RocksOptions, RocksStorage, StorageError};
 use tenure_coordinator::watch::Hub;
@@ -91,7 +91,7 @@ impl Recorder {
 }
 
 impl Observer for Recorder {
-    fn applied(&self, revision: Revision, outcome: &Outcome) {
+    fn applied(&self, revision: Revision, _: &Envelope, outcome: &Outcome) {
         {
             let mut seen = self.seen.lock().unwrap();
             seen.disordered |= revision <= seen.last;

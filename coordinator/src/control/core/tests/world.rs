@@ -37,6 +37,7 @@ use super::super::Input;
 use super::super::Output;
 use super::super::Ticket;
 use crate::clock::Moment;
+use crate::consensus::Envelope;
 use crate::control::message::Close;
 use crate::control::message::Down;
 use crate::control::message::Open;
@@ -241,7 +242,7 @@ impl World {
         if let Ok(effect) = outcome
             && !effect.events.is_empty()
         {
-            let batch = Arc::new(Batch::new(revision, effect.events.clone()));
+            let batch = Arc::new(Batch::new(revision, Envelope::default(), effect.events.clone()));
             self.input(Input::Committed(batch));
         }
     }
