@@ -6,13 +6,14 @@ use std::path::PathBuf;
 
 use prost::Message;
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 7] = [
     "tenure/v1/common.proto",
     "tenure/v1/worker.proto",
     "tenure/v1/ownership.proto",
     "tenure/v1/checkpoint.proto",
     "tenure/v1/admin.proto",
     "tenure/v1/cluster.proto",
+    "tenure/v1/history.proto",
 ];
 
 /// What coordinator nodes say to each other: not public, so neither in the descriptor nor reflected.

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use tenure_ownership::ids::ClusterId;
 use tenure_ownership::policy::bounds;
 
+use crate::history::HistoryOptions;
 use crate::telemetry::{self, LogFormat};
 
 /// Settings of one node.
@@ -40,6 +41,9 @@ pub struct Config {
     /// How much memory and how many threads the database takes.
     #[serde(default)]
     pub storage: StorageConfig,
+    /// What happened, kept for people.
+    #[serde(default)]
+    pub history: HistoryConfig,
     /// Log lines.
     #[serde(default)]
     pub log: LogConfig,
@@ -165,6 +169,24 @@ impl Default for StorageConfig {
     }
 }
 
+/// What happened, kept for people.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HistoryConfig {
+    /// How long it is kept; zero keeps none.
+    #[serde(with = "humantime_serde")]
+    pub keep: Duration,
+    /// Events kept, at most.
+    pub events_max: u64,
+}
+
+impl Default for HistoryConfig {
+    fn default() -> Self {
+        let HistoryOptions { keep, events_max } = HistoryOptions::default();
+        Self { keep, events_max }
+    }
+}
+
 /// Log lines.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -273,6 +295,7 @@ impl Config {
             raft: RaftConfig::default(),
             limits: Limits::default(),
             storage: StorageConfig::default(),
+            history: HistoryConfig::default(),
             log: LogConfig::default(),
         }
     }
@@ -303,6 +326,7 @@ impl Config {
         self.raft.validate()?;
         self.limits.validate()?;
         self.storage.validate()?;
+        self.history.validate()?;
         telemetry::parse_filter(&self.log.level)
             .map_err(|error| value("log.level", error.to_string()))?;
         Ok(())
@@ -472,6 +496,24 @@ impl StorageConfig {
             &buffers,
         )?;
         within("storage.background_jobs", self.background_jobs, &(1..=64))
+    }
+}
+
+impl HistoryConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let day = Duration::from_secs(24 * 3600);
+        if !self.keep.is_zero() {
+            within(
+                "history.keep",
+                self.keep,
+                &(Duration::from_secs(60)..=3650 * day),
+            )?;
+        }
+        within(
+            "history.events_max",
+            self.events_max,
+            &(1_000..=10_000_000_000),
+        )
     }
 }
 

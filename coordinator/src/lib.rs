@@ -26,6 +26,7 @@ pub mod clock;
 pub mod config;
 pub mod consensus;
 pub mod control;
+pub mod history;
 pub mod http;
 pub mod incoming;
 pub mod metrics;

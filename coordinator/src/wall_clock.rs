@@ -24,7 +24,9 @@ impl WallClock for SystemWallClock {
     fn now_ms(&self) -> u64 {
         let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
         // A clock before 1970 is one that nobody has set.
-        since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        since.map_or(0, |since| {
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        })
     }
 }
 

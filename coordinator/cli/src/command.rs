@@ -19,6 +19,8 @@ pub enum OperatorCommand {
     Shard(Area<ShardCommand>),
     /// Show the workers of a group, and prepare them for what is planned
     Worker(Area<WorkerCommand>),
+    /// Print what happened, with who asked for it and why
+    Events(EventsArguments),
     /// Print what happens in a group, one line for each event, until Ctrl-C
     Watch(WatchArguments),
     /// Ask whether a fencing token is current
@@ -34,6 +36,7 @@ impl OperatorCommand {
             Self::Group(area) => &area.options,
             Self::Shard(area) => &area.options,
             Self::Worker(area) => &area.options,
+            Self::Events(events) => &events.options,
             Self::Watch(watch) => &watch.options,
             Self::Token(area) => &area.options,
             Self::Cluster(area) => &area.options,
@@ -128,6 +131,15 @@ pub enum ShardCommand {
         #[arg(long)]
         linearizable: bool,
     },
+    /// Show who owned a shard from when to when, and why it moved
+    History {
+        /// The shard, as group/index
+        #[arg(value_name = "GROUP/INDEX")]
+        shard: ShardRef,
+        /// How many tenures, at most
+        #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        last: u32,
+    },
     /// Find the shard of a key
     Lookup {
         /// Name of the group
@@ -197,6 +209,38 @@ pub struct WaitArguments {
     /// Wait no longer than this; exit status 8 if it was not done by then
     #[arg(long, value_name = "DURATION", requires = "wait", value_parser = options::duration)]
     pub wait_timeout: Option<Duration>,
+}
+
+/// Arguments of `events`.
+#[derive(Debug, Args)]
+pub struct EventsArguments {
+    /// Only what happened in this group, also before it was created anew
+    pub group: Option<String>,
+    /// Only what happened to this worker and its shards
+    #[arg(long, value_name = "NAME")]
+    pub worker: Option<String>,
+    /// Only what happened to the shard with this index
+    #[arg(long, value_name = "INDEX")]
+    pub shard: Option<u32>,
+    /// Only events of this kind, such as granted; repeated or with commas for several
+    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
+    pub kinds: Vec<String>,
+    /// Only what somebody asked for
+    #[arg(long)]
+    pub asked_for: bool,
+    /// Everything since so long ago, such as 2h
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "last")]
+    pub since: Option<Duration>,
+    /// How many of the latest events
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    pub last: u32,
+    /// Go on with what happens from now on, until Ctrl-C
+    #[arg(long)]
+    pub follow: bool,
+    // Last, because its heading holds for all that follows.
+    /// How to reach the coordinators.
+    #[command(flatten)]
+    pub options: ClientOptions,
 }
 
 /// Arguments of `watch`.

@@ -22,6 +22,7 @@ mod command;
 mod connection;
 mod console;
 mod error;
+mod events;
 mod group;
 mod options;
 mod origin;
@@ -39,8 +40,8 @@ use std::io;
 use std::process::ExitCode;
 
 pub use crate::command::{
-    Area, ClusterCommand, GroupCommand, NodeArgument, OperatorCommand, Phase, ShardCommand,
-    TokenCommand, WaitArguments, WatchArguments, WorkerArguments, WorkerCommand,
+    Area, ClusterCommand, EventsArguments, GroupCommand, NodeArgument, OperatorCommand, Phase,
+    ShardCommand, TokenCommand, WaitArguments, WatchArguments, WorkerArguments, WorkerCommand,
 };
 pub use crate::console::Console;
 pub use crate::error::{CliError, Exit};
@@ -85,7 +86,7 @@ pub fn execute(command: &OperatorCommand) -> ExitCode {
     }
 }
 
-/// Runs one command. `interrupted` ends `watch` and what waits; the other commands do not poll it.
+/// Runs one command. `interrupted` ends `watch`, `events` and what waits; the other commands do not poll it.
 ///
 /// # Errors
 /// One [`CliError`] for each exit status of `docs/cli.md`. A reader of stdout that went away, as
@@ -104,6 +105,9 @@ pub async fn run(
         OperatorCommand::Shard(area) => shard::run(&area.command, &connection, console).await,
         OperatorCommand::Worker(area) => {
             worker::run(&area.command, &connection, console, interrupted).await
+        }
+        OperatorCommand::Events(events) => {
+            events::run(events, &connection, console, interrupted).await
         }
         OperatorCommand::Watch(watch) => watch::run(watch, &connection, console, interrupted).await,
         OperatorCommand::Token(area) => token::run(&area.command, &connection, console).await,

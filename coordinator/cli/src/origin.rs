@@ -23,12 +23,7 @@ impl Origin {
     /// Adds it to the metadata of a request.
     pub(crate) fn put(&self, metadata: &mut MetadataMap) {
         put(metadata, "tenure-by", "tenure-by-bin", &self.by);
-        put(
-            metadata,
-            "tenure-reason",
-            "tenure-reason-bin",
-            &self.reason,
-        );
+        put(metadata, "tenure-reason", "tenure-reason-bin", &self.reason);
     }
 }
 

@@ -1,5 +1,7 @@
 //! `tenure shard`.
 
+mod history;
+
 use serde::Serialize;
 use tenure_fence::ShardRef;
 use tenure_proto::v1;
@@ -30,6 +32,9 @@ pub(crate) async fn run(
             shard,
             linearizable,
         } => show(connection, console, shard, *linearizable).await,
+        ShardCommand::History { shard, last } => {
+            history::history(connection, console, shard, *last).await
+        }
         ShardCommand::Lookup { group, key } => lookup(connection, console, group, key).await,
     }
 }

@@ -4,7 +4,7 @@
 //! gap and repeats nothing. Where that is not possible any more, the coordinator says so, the command
 //! passes it on, and starts again from the state.
 
-mod line;
+pub(crate) mod line;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -56,7 +56,7 @@ pub(crate) async fn run(
 }
 
 #[derive(Default)]
-struct Watch<'a> {
+pub(crate) struct Watch<'a> {
     group: &'a str,
     from_now: bool,
     /// Cursor of the last thing printed; `None` before the state is complete.
@@ -66,6 +66,14 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
+    /// Knows names of sessions: for lines of events that do not come from a watch.
+    pub(crate) fn knowing(names: BTreeMap<u64, String>) -> Self {
+        Self {
+            names,
+            ..Self::default()
+        }
+    }
+
     async fn follow(
         &mut self,
         connection: &Connection,
@@ -147,7 +155,7 @@ impl Watch<'_> {
         self.from_now = false;
         if console.json() {
             return console.json_line(&Line {
-                kind: "resync",
+                kind: "resync".into(),
                 ..Line::default()
             });
         }
@@ -222,12 +230,12 @@ impl Watch<'_> {
     fn line(&self, cursor: Option<v1::Cursor>, kind: &'static str) -> Line {
         Line {
             cursor: Some(cursor.unwrap_or_default().into()),
-            kind,
+            kind: kind.into(),
             ..Line::default()
         }
     }
 
-    fn line_of(&self, cursor: Option<v1::Cursor>, fact: &Fact) -> Line {
+    pub(crate) fn line_of(&self, cursor: Option<v1::Cursor>, fact: &Fact) -> Line {
         let names = &self.names;
         let line = |kind| self.line(cursor, kind);
         match fact {

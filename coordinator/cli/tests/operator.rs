@@ -149,6 +149,36 @@ async fn who_stops_waiting_is_told_that_the_drain_goes_on() {
 }
 
 #[tokio::test]
+async fn history_commands_print_what_their_transcript_says() {
+    transcript(
+        "history.txt",
+        &[
+            "events",
+            "events --json",
+            "events orders --last 1",
+            "events --asked-for",
+            "events --kind granted,operation",
+            "events --since 2h --last 3",
+            "events --shard 1",
+            "shard history orders/1",
+            "shard history orders/1 --json",
+            "shard history nowhere/1",
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn followed_events_are_printed_once_until_interrupted() {
+    let node = Node::start(Role::Leader).await;
+    let interrupted = tokio::time::sleep(Duration::from_millis(2_500));
+    let arguments = ["events", "--since", "2h", "--follow"];
+    let ran = tenure_until(&node.environment(), &arguments, interrupted).await;
+    assert_eq!((ran.exit, ran.out.lines().count()), (0, 5), "{}", ran.out);
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn token_check_prints_what_its_transcript_says() {
     let stale = TOKEN.replace("@9223372036854775807", "@9223372036854775806");
     transcript(

@@ -64,6 +64,7 @@ pub mod shard;
 mod shard_set;
 pub mod shards;
 pub mod state;
+pub mod subject;
 mod token;
 
 pub use apply::Applied;

@@ -22,14 +22,15 @@ use tenure_ownership::command::{
     ReleaseCause, Released, Revoke, Seal, SetFreeze, SetPolicy, SetWorkerMode, Tenure,
     WriteCheckpoint,
 };
+use tenure_ownership::event::EndCause;
 use tenure_ownership::feature::Feature;
 use tenure_ownership::ids::{
     ClusterId, GroupId, ProcessNonce, Revision, SessionId, ShardIndex, StoreName, WorkerName,
 };
 use tenure_ownership::policy::Policy;
-use tenure_ownership::session::WorkerMode;
+use tenure_ownership::session::{SessionEnd, WorkerMode};
 use tenure_ownership::shard::RevokeReason;
-use tenure_ownership::{Command, State, apply};
+use tenure_ownership::{Command, Event, State, apply};
 
 const CLUSTER: ClusterId = ClusterId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
 
@@ -369,6 +370,119 @@ fn commands_are_encoded_as_ever() {
     // What an earlier version wrote is read, also where this one would write it differently.
     for ((_, bytes), command) in committed.iter().zip(&commands) {
         assert_eq!(Command::decode(bytes).unwrap(), *command);
+    }
+}
+
+/// The name of an event's kind: none is missing below.
+const EVENT_KINDS: usize = 16;
+
+/// One event of every kind, and a tenure that ended in every way.
+fn events() -> Vec<Event> {
+    let (group, shard, owner) = (GroupId(2), ShardIndex(3), SessionId(70_000));
+    let worker = WorkerName::new("worker-1").unwrap();
+    let ended = |cause| Event::TenureEnded {
+        group,
+        shard,
+        epoch: epoch(9),
+        owner,
+        cause,
+    };
+    vec![
+        Event::ClusterInitialized { cluster: CLUSTER },
+        Event::GroupCreated {
+            group,
+            name: name("orders"),
+            shard_count: 6,
+        },
+        Event::PolicySet { group },
+        Event::GroupDeleting { group },
+        Event::GroupRemoved {
+            group,
+            name: name("orders"),
+        },
+        Event::Registered {
+            group,
+            worker: worker.clone(),
+            session: owner,
+        },
+        Event::SessionEnded {
+            group,
+            worker: worker.clone(),
+            session: owner,
+            end: SessionEnd::Replaced,
+        },
+        Event::WorkerModeSet {
+            group,
+            worker,
+            mode: WorkerMode::Draining,
+        },
+        Event::Granted {
+            group,
+            shard,
+            epoch: epoch(9),
+            owner,
+        },
+        Event::Serving {
+            group,
+            shard,
+            epoch: epoch(9),
+            owner,
+        },
+        Event::Revoking {
+            group,
+            shard,
+            epoch: epoch(9),
+            owner,
+            next: Some(SessionId(5)),
+            reason: RevokeReason::Rebalance,
+        },
+        Event::Revoking {
+            group,
+            shard,
+            epoch: epoch(9),
+            owner,
+            next: None,
+            reason: RevokeReason::Draining,
+        },
+        ended(EndCause::Released),
+        ended(EndCause::OpenFailed("disk full".to_owned())),
+        ended(EndCause::Lost),
+        ended(EndCause::Forced),
+        ended(EndCause::SessionEnded(SessionEnd::Expired)),
+        Event::FloorRaised {
+            group,
+            shard,
+            floor: 1 << 40,
+        },
+        Event::FreezeSet {
+            group,
+            reason: Some("release day".to_owned()),
+        },
+        Event::FreezeSet {
+            group,
+            reason: None,
+        },
+        Event::FeatureEnabled {
+            feature: Feature::Baseline,
+        },
+    ]
+}
+
+#[test]
+fn events_are_encoded_as_ever() {
+    let events = events();
+    let kinds: BTreeSet<_> = events.iter().map(|event| event.subject().kind).collect();
+    assert_eq!(
+        kinds.len(),
+        EVENT_KINDS,
+        "an example of some kind is missing"
+    );
+    let lines = events
+        .iter()
+        .map(|event| (event.subject().kind.to_owned(), event.encode()));
+    let committed = compare("events.hex", lines.collect());
+    for ((_, bytes), event) in committed.iter().zip(&events) {
+        assert_eq!(Event::decode(bytes).unwrap(), *event);
     }
 }
 

@@ -202,14 +202,23 @@ fn envelope_to_proto(envelope: &Envelope) -> Option<pb::Envelope> {
         at_ms: envelope.at_ms,
         by: envelope.by().to_owned(),
         reason: envelope.reason().to_owned(),
+        operation: envelope.operation().to_owned(),
     })
 }
 
 fn envelope_from_proto(envelope: Option<pb::Envelope>) -> Envelope {
-    let pb::Envelope { at_ms, by, reason } = envelope.unwrap_or_default();
+    let pb::Envelope {
+        at_ms,
+        by,
+        reason,
+        operation,
+    } = envelope.unwrap_or_default();
     let said = !by.is_empty() || !reason.is_empty();
-    let origin = said.then(|| Arc::new(Origin { by, reason }));
-    Envelope { at_ms, origin }
+    Envelope {
+        at_ms,
+        origin: said.then(|| Arc::new(Origin { by, reason })),
+        operation: (!operation.is_empty()).then(|| operation.into()),
+    }
 }
 
 pub(super) fn entry_from_proto(entry: pb::Entry) -> Result<Entry, CodecError> {

@@ -12,6 +12,9 @@ pub struct Envelope {
     pub at_ms: u64,
     /// Who asked for it and why; `None` for what the cluster did by itself.
     pub origin: Option<Arc<Origin>>,
+    /// What was asked for, in words, of an entry that carries no command: it tells of something that is
+    /// done to the cluster itself and not by the log.
+    pub operation: Option<Arc<str>>,
 }
 
 impl Envelope {
@@ -19,6 +22,12 @@ impl Envelope {
     #[must_use]
     pub fn by(&self) -> &str {
         self.origin.as_ref().map_or("", |origin| &origin.by)
+    }
+
+    /// Returns what was asked for; empty for an entry with a command.
+    #[must_use]
+    pub fn operation(&self) -> &str {
+        self.operation.as_deref().unwrap_or_default()
     }
 
     /// Returns why; empty if nobody said.

@@ -199,7 +199,7 @@ impl Duties {
             bytes: Bytes::from(Command::InitCluster(self.shared.cluster).encode()),
             envelope: Envelope {
                 at_ms: self.wall_clock.now_ms(),
-                origin: None,
+                ..Envelope::default()
             },
         };
         // Refused if another did it meanwhile; lost if this node no longer leads, and then the next

@@ -22,6 +22,7 @@
 //! | `propose`, `reads`, `rounds` | commands in; reads that see every earlier command; the quorum's proof |
 //! | `membership`, `status`, `leadership` | who is in the cluster, how it does, who leads |
 //! | `leading` | this node as the leader of one term |
+//! | `past` | the history: read, and pruned in the background |
 //! | `envelope` | when, by whom and why an entry was proposed, for people |
 //! | `observer` | who is told what was applied |
 //! | `log_store`, `log_tail`, `group_commit`, `log_size` | openraft's log over [`Storage`](crate::storage::Storage) |
@@ -58,6 +59,7 @@ mod meta;
 mod network;
 mod observer;
 mod options;
+mod past;
 mod peer_service;
 mod propose;
 mod reads;

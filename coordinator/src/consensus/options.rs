@@ -6,6 +6,7 @@ use std::time::Duration;
 use openraft::{Config, SnapshotPolicy, StepDownPolicy};
 
 use super::identity::{Identity, NodeAddresses};
+use crate::history::HistoryOptions;
 use crate::wall_clock::{self, WallClock};
 
 /// Settings of one node.
@@ -20,6 +21,8 @@ pub struct ConsensusOptions {
     pub timings: RaftTimings,
     /// Bounds of sizes and waits.
     pub limits: ConsensusLimits,
+    /// How much of what happened this node keeps, for people.
+    pub history: HistoryOptions,
     /// The time of day that proposals are marked with, for people.
     pub wall_clock: Arc<dyn WallClock>,
 }
@@ -32,6 +35,7 @@ impl ConsensusOptions {
             identity: None,
             timings: RaftTimings::default(),
             limits: ConsensusLimits::default(),
+            history: HistoryOptions::default(),
             wall_clock: wall_clock::system(),
         }
     }

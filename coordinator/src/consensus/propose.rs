@@ -17,9 +17,9 @@ use tenure_ownership::ids::Revision;
 use super::Outcome;
 use super::envelope::{Envelope, Origin};
 use super::error::ProposeError;
-use super::handle::Consensus;
+use super::handle::{Consensus, Running};
 use super::runtime::{self, Moment};
-use super::types::{EncodedCommand, TypeConfig, leader_in};
+use super::types::{EncodedCommand, Reply, TypeConfig, leader_in};
 
 /// A command that was committed and applied on this node.
 #[derive(Debug)]
@@ -56,6 +56,14 @@ impl Proposal {
     /// [`ProposeError`]; all but [`ProposeError::OutcomeUnknown`] say that it is not and will not
     /// be applied.
     pub async fn applied(self) -> Result<Applied, ProposeError> {
+        let (revision, reply) = self.answered().await?;
+        // Only entries without a command have no outcome.
+        let outcome = reply.0.ok_or(ProposeError::OutcomeUnknown)?;
+        Ok(Applied { revision, outcome })
+    }
+
+    /// Waits until the entry is applied here.
+    async fn answered(self) -> Result<(Revision, Reply), ProposeError> {
         let answer = match self.within {
             Some(within) => {
                 let left = within.saturating_sub(self.begun.elapsed());
@@ -68,14 +76,7 @@ impl Proposal {
             // Raft ended while the command was on its way.
             .map_err(|_| ProposeError::OutcomeUnknown)?;
         match answer {
-            Ok(response) => match response.data.0 {
-                Some(outcome) => Ok(Applied {
-                    revision: Revision(response.log_id.index()),
-                    outcome,
-                }),
-                // Only entries without a command have none.
-                None => Err(ProposeError::OutcomeUnknown),
-            },
+            Ok(response) => Ok((Revision(response.log_id.index()), response.data)),
             Err(ClientWriteError::ForwardToLeader(to)) => Err(ProposeError::NotLeader {
                 leader: leader_in(to),
             }),
@@ -159,13 +160,53 @@ impl Consensus {
         let envelope = Envelope {
             at_ms: self.inner.options.wall_clock.now_ms(),
             origin,
+            operation: None,
         };
+        self.write(running, EncodedCommand { bytes, envelope }, queue, within)
+            .await
+    }
+
+    /// Puts into the log what somebody asked for that is not done by the log: a change of the cluster
+    /// itself. Returns when it stands there, so that nothing is done that is not on record.
+    ///
+    /// # Errors
+    ///
+    /// [`ProposeError`], as for a command.
+    pub async fn announce(
+        &self,
+        operation: &str,
+        origin: Option<Arc<Origin>>,
+        within: Duration,
+    ) -> Result<(), ProposeError> {
+        let running = self.running().ok_or(ProposeError::Unavailable {
+            reason: "it is not part of a cluster yet",
+        })?;
+        let entry = EncodedCommand {
+            bytes: Bytes::new(),
+            envelope: Envelope {
+                at_ms: self.inner.options.wall_clock.now_ms(),
+                origin,
+                operation: Some(operation.into()),
+            },
+        };
+        let queue = Queue {
+            within,
+            leader: None,
+        };
+        let proposal = self.write(running, entry, queue, Some(within)).await?;
+        proposal.answered().await.map(drop)
+    }
+
+    async fn write(
+        &self,
+        running: &Running,
+        entry: EncodedCommand,
+        queue: Queue,
+        within: Option<Duration>,
+    ) -> Result<Proposal, ProposeError> {
         let begun = runtime::now();
         let (responder, answer) = ProgressResponder::complete_only();
-        let mut write = running
-            .raft
-            .write(EncodedCommand { bytes, envelope })
-            .responder(responder);
+        let mut write = running.raft.write(entry).responder(responder);
         if let Some(leader) = queue.leader {
             write = write.with_leader(leader);
         }

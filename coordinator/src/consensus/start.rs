@@ -18,6 +18,7 @@ use super::meta;
 use super::network::Network;
 use super::observer::Observer;
 use super::options::ConsensusOptions;
+use super::past::Pruner;
 use super::peer_service::{PeerHandler, PeerService};
 use super::rounds::{self, Rounds};
 use super::runtime::{self, blocking};
@@ -124,6 +125,8 @@ impl Consensus {
     async fn run(&self, identity: Identity) -> Result<(), StartError> {
         let inner = &self.inner;
         let (storage, observer) = (Arc::clone(&inner.storage), Arc::clone(&inner.observer));
+        let history = inner.options.history;
+        let wall_clock = Arc::clone(&inner.options.wall_clock);
         let loading = move || -> Result<_, StartError> {
             let mut batch = Batch::new();
             meta::put_identity(&mut batch, identity);
@@ -134,7 +137,7 @@ impl Consensus {
                 identity.cluster,
                 observer,
             )?);
-            let state_machine = StateMachine::new(Arc::clone(&shared))?;
+            let state_machine = StateMachine::new(Arc::clone(&shared), history, wall_clock)?;
             // All that can be refused comes before the first task, which would have to be joined.
             let found = FoundLog::read(Arc::clone(&storage))?;
             let (commit, sync_task) =
@@ -192,8 +195,15 @@ impl Consensus {
             bytes_max: inner.options.limits.log_bytes_max,
             stop: inner.stop.clone(),
         };
+        let pruner = Pruner {
+            storage: Arc::clone(&inner.storage),
+            options: history,
+            wall_clock: Arc::clone(&inner.options.wall_clock),
+            stop: inner.stop.clone(),
+        };
         let tasks = [
             runtime::spawn(compactor.run()),
+            runtime::spawn(pruner.run()),
             runtime::spawn(rounds.run(requests, inner.stop.clone())),
             runtime::spawn(follower.run()),
             runtime::spawn(duties.run()),

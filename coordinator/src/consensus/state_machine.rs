@@ -48,9 +48,12 @@ use super::meta;
 use super::runtime::blocking;
 use super::snapshot::{SnapshotContent, SnapshotFile};
 use super::types::{
-    EncodedCommand, Entry, LogId, Reply, Snapshot, SnapshotMeta, StoredMembership, TypeConfig,
+    EncodedCommand, Entry, LogId, Membership, Reply, Snapshot, SnapshotMeta, StoredMembership,
+    TypeConfig,
 };
+use crate::history::{self, HistoryOptions, Names, NodeNote, Occasion, Writer, Written};
 use crate::storage::StorageError;
+use crate::wall_clock::WallClock;
 
 /// Entries applied before their effects are told, at most. Proposers wait for all of them.
 const APPLY_ENTRIES_MAX: usize = 512;
@@ -66,12 +69,15 @@ const INLINE_WRITE_BYTES_MAX: usize = 64 << 10;
 pub(super) struct StateMachine {
     shared: Arc<Shared>,
     membership: StoredMembership,
+    history: Writer,
+    wall_clock: Arc<dyn WallClock>,
 }
 
 /// What was applied to memory and was not told yet.
 #[derive(Default)]
 struct Pending {
     writes: Vec<RecordWrite>,
+    history: Written,
     bytes: usize,
     membership: Option<StoredMembership>,
     last: Option<LogId>,
@@ -88,9 +94,23 @@ struct AppliedEntry {
 
 impl StateMachine {
     /// Returns a state machine that goes on where the loaded state stands.
-    pub(super) fn new(shared: Arc<Shared>) -> Result<Self, StorageError> {
-        let membership = meta::membership(shared.storage.as_ref())?;
-        Ok(Self { shared, membership })
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        history: HistoryOptions,
+        wall_clock: Arc<dyn WallClock>,
+    ) -> Result<Self, StorageError> {
+        let storage = shared.storage.as_ref();
+        let membership = meta::membership(storage)?;
+        if !history.is_kept() {
+            history::forget(storage)?;
+        }
+        let history = Writer::load(storage, history)?;
+        Ok(Self {
+            shared,
+            membership,
+            history,
+            wall_clock,
+        })
     }
 
     fn apply_entry(
@@ -103,12 +123,22 @@ impl StateMachine {
         let command = match entry.payload {
             EntryPayload::Blank => None,
             EntryPayload::Membership(membership) => {
+                self.note_members(log_id, &membership, pending);
                 self.membership = StoredMembership::new(Some(log_id), membership);
                 pending.membership = Some(self.membership.clone());
                 None
             }
+            EntryPayload::Normal(EncodedCommand { bytes, envelope }) if bytes.is_empty() => {
+                self.note_operation(log_id, &envelope, pending);
+                None
+            }
             EntryPayload::Normal(EncodedCommand { bytes, envelope }) => {
-                let outcome = self.apply_command(log_id.index(), &bytes, pending)?;
+                let occasion = Occasion {
+                    revision: Revision(log_id.index()),
+                    now_ms: self.wall_clock.now_ms(),
+                    envelope: &envelope,
+                };
+                let outcome = self.apply_command(&occasion, &bytes, pending)?;
                 Some((envelope, outcome))
             }
         };
@@ -122,25 +152,70 @@ impl StateMachine {
     }
 
     fn apply_command(
-        &self,
-        index: u64,
+        &mut self,
+        occasion: &Occasion<'_>,
         bytes: &[u8],
         pending: &mut Pending,
     ) -> io::Result<Outcome> {
         // An entry that this release cannot read was proposed by a newer one. Passing it over would
         // let this node's state differ from the others'.
         let command = Command::decode(bytes).map_err(|error| {
+            let index = occasion.revision;
             let reason = format!("committed command {index} cannot be decoded: {error}");
             io::Error::new(io::ErrorKind::InvalidData, reason)
         })?;
-        let applied = self
-            .shared
-            .change(|state| tenure_ownership::apply(state, Revision(index), command));
+        let is_kept = self.history.is_kept();
+        let (applied, names) = self.shared.change(|state| {
+            let applied = tenure_ownership::apply(state, occasion.revision, command);
+            let names = match &applied.outcome {
+                Ok(effect) if is_kept => Names::of(&effect.events, state),
+                _ => Names::default(),
+            };
+            (applied, names)
+        });
+        if let Ok(effect) = &applied.outcome {
+            self.history
+                .events(occasion, &effect.events, &names, &mut pending.history);
+        }
         for write in &applied.writes {
             pending.bytes += write.key.len() + write.value.as_ref().map_or(0, Bytes::len);
         }
         pending.writes.extend(applied.writes);
         Ok(applied.outcome)
+    }
+
+    /// Notes in the history what somebody asked for. The state does not change.
+    fn note_operation(&mut self, log_id: LogId, envelope: &Envelope, pending: &mut Pending) {
+        let occasion = Occasion {
+            revision: Revision(log_id.index()),
+            now_ms: self.wall_clock.now_ms(),
+            envelope,
+        };
+        let operation = envelope.operation().to_owned();
+        self.history
+            .operation(&occasion, operation, &mut pending.history);
+    }
+
+    /// Notes in the history that others are members than before. A change is two entries, of which the
+    /// second changes nothing more.
+    fn note_members(&mut self, log_id: LogId, membership: &Membership, pending: &mut Pending) {
+        let members = members_of(membership);
+        if members == members_of(self.membership.membership()) {
+            return;
+        }
+        let now_ms = self.wall_clock.now_ms();
+        // An entry of openraft's own carries nothing beside the members, so the time is this node's.
+        let envelope = Envelope {
+            at_ms: now_ms,
+            ..Envelope::default()
+        };
+        let occasion = Occasion {
+            revision: Revision(log_id.index()),
+            now_ms,
+            envelope: &envelope,
+        };
+        self.history
+            .members(&occasion, members, &mut pending.history);
     }
 
     /// Lets everybody know of what was applied, and writes it if it is time to.
@@ -156,6 +231,7 @@ impl StateMachine {
             if let Some(membership) = pending.membership {
                 unwritten.set_membership(membership);
             }
+            unwritten.add_history(pending.history);
             unwritten.set_applied(last);
             unwritten.is_due()
         });
@@ -190,6 +266,19 @@ impl StateMachine {
     }
 }
 
+/// Who the members are once a change of them is done.
+fn members_of(membership: &Membership) -> Vec<NodeNote> {
+    let voters = membership.get_joint_config().last();
+    membership
+        .nodes()
+        .map(|(id, node)| NodeNote {
+            id: *id,
+            voter: voters.is_some_and(|voters| voters.contains(id)),
+            peer_address: node.raft.clone(),
+        })
+        .collect()
+}
+
 /// A node that stops in good order leaves nothing to be applied again.
 impl Drop for StateMachine {
     fn drop(&mut self) {
@@ -215,7 +304,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         while let Some(next) = entries.next().await {
             let (entry, responder) = next?;
             self.apply_entry(entry, responder, &mut pending)?;
-            if pending.applied.len() >= APPLY_ENTRIES_MAX || pending.bytes >= APPLY_BYTES_MAX {
+            if pending.applied.len() >= APPLY_ENTRIES_MAX
+                || pending.bytes + pending.history.bytes() >= APPLY_BYTES_MAX
+            {
                 self.commit(std::mem::take(&mut pending)).await?;
             }
         }

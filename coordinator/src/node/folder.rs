@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::consensus::{
     Consensus, ConsensusOptions, Identity, Member, NodeAddresses, NodeId, RaftTimings,
 };
+use crate::history::HistoryOptions;
 #[cfg(feature = "rocksdb")]
 use crate::storage::{RocksOptions, RocksStorage, Storage};
 
@@ -40,6 +41,10 @@ pub(super) fn consensus_options(
     };
     options.limits.snapshot_entries = config.raft.snapshot_entries;
     options.limits.kept_entries = config.raft.kept_entries;
+    options.history = HistoryOptions {
+        keep: config.history.keep,
+        events_max: config.history.events_max,
+    };
     if let Some(expected) = &config.identity {
         let node = NodeId(expected.node_id);
         options.identity = Some(Identity {

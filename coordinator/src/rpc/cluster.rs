@@ -68,6 +68,11 @@ impl ClusterService for Cluster {
     ) -> Result<Response<pb::AddNodeResponse>, Status> {
         let within = self.context.long_deadline(request.metadata());
         let addresses = convert::node(request.into_inner().node).map_err(status::invalid)?;
+        let operation = format!(
+            "add node peer={} client={}",
+            addresses.raft, addresses.client
+        );
+        self.context.announce(&operation, within).await?;
         let id = self
             .context
             .consensus
@@ -87,6 +92,9 @@ impl ClusterService for Cluster {
         let within = self.context.long_deadline(request.metadata());
         let node = NodeId(request.into_inner().id);
         self.context
+            .announce(&format!("remove node {node}"), within)
+            .await?;
+        self.context
             .consensus
             .remove_node(node, within)
             .await
@@ -102,6 +110,9 @@ impl ClusterService for Cluster {
     ) -> Result<Response<pb::TransferLeaderResponse>, Status> {
         let within = self.context.deadline(request.metadata());
         let to = NodeId(request.into_inner().to);
+        self.context
+            .announce(&format!("transfer leadership to node {to}"), within)
+            .await?;
         self.context
             .consensus
             .transfer_leader(to, within)

@@ -136,6 +136,20 @@ impl RpcContext {
         submitted.map_err(|error| status::from_propose(&error))
     }
 
+    /// Puts on record what is about to be done to the cluster itself, with who asked for it and why.
+    /// A node that does not lead leaves it to whoever does: there it will be asked for again.
+    pub(super) async fn announce(&self, operation: &str, within: Duration) -> Result<(), Status> {
+        if !self.consensus.leadership().borrow().is_leader {
+            return Ok(());
+        }
+        let announced = self
+            .consensus
+            .announce(operation, origin::current(), within);
+        announced
+            .await
+            .map_err(|error| status::from_propose(&error))
+    }
+
     /// Waits for the effect of a command that was submitted.
     pub(super) async fn decided(&self, proposal: Proposal) -> Result<(Revision, Effect), Status> {
         let outcome = outcome(proposal).await?;

@@ -4,6 +4,7 @@
 //! current) is judged by the rules when the command is applied.
 
 mod cluster;
+mod history;
 mod modes;
 mod policy;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use tenure_ownership::policy::bounds;
 use tenure_proto::v1 as pb;
 
 pub(super) use self::cluster::{init, node};
+pub(super) use self::history::{list_events, shard_history};
 pub(super) use self::modes::{set_freeze, set_worker_mode};
 pub(super) use self::policy::{PolicyEdit, TtlBounds, policy_field_on_wire};
 pub(crate) use self::worker::{holding, loads, ready, register, releases, resume};

@@ -14,6 +14,7 @@
 //! | `context` | what handlers share: consensus, events, limits, deadlines |
 //! | `origin` | who asks and why, from the metadata of a request into what is proposed for it |
 //! | `ownership`, `watch`, `encoded` | who owns what; events, encoded once for all watchers |
+//! | `history` | what happened |
 //! | `worker` | the worker stream |
 //! | `checkpoint`, `admin`, `cluster`, `health` | the other services |
 //!
@@ -31,6 +32,7 @@ mod encoded;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod health;
+mod history;
 mod origin;
 mod ownership;
 mod ownership_routes;
@@ -45,6 +47,7 @@ use std::sync::Arc;
 use tenure_proto::v1::admin_service_server::AdminServiceServer;
 use tenure_proto::v1::checkpoint_service_server::CheckpointServiceServer;
 use tenure_proto::v1::cluster_service_server::ClusterServiceServer;
+use tenure_proto::v1::history_service_server::HistoryServiceServer;
 use tonic::service::Routes;
 
 use crate::control::Control;
@@ -75,6 +78,8 @@ pub fn routes(
         .max_decoding_message_size(REQUEST_BYTES_MAX);
     let checkpoint = CheckpointServiceServer::new(checkpoint::Checkpoints::new(context.clone()))
         .max_decoding_message_size(CHECKPOINT_REQUEST_BYTES_MAX);
+    let history = HistoryServiceServer::new(history::History::new(context.clone()))
+        .max_decoding_message_size(REQUEST_BYTES_MAX);
     let ownership =
         ownership_routes::OwnershipRoutes::new(ownership::Ownership::new(context.clone()));
     let reflection = tonic_reflection::server::Builder::configure()
@@ -84,6 +89,7 @@ pub fn routes(
     Ok(Routes::new(admin)
         .add_service(cluster)
         .add_service(checkpoint)
+        .add_service(history)
         .add_service(ownership)
         .add_service(worker::service(context.clone(), control))
         .add_service(reflection))

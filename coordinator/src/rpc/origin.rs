@@ -56,7 +56,10 @@ fn text(
     let (field, text) = match (metadata.get(plain), metadata.get_bin(encoded)) {
         (None, None) => return Ok(String::new()),
         (Some(_), Some(_)) => {
-            return Err(Invalid::new(plain, format!("is given twice, see {encoded}")));
+            return Err(Invalid::new(
+                plain,
+                format!("is given twice, see {encoded}"),
+            ));
         }
         (Some(value), None) => {
             let text = value.to_str();
@@ -183,7 +186,10 @@ mod tests {
         let most = "x".repeat(Origin::REASON_BYTES_MAX);
         assert!(read(&metadata(&[(REASON, &most)], &[])).is_ok());
         for (value, problem) in [
-            (b"\x1b[31mred".as_slice(), "has characters that are not printable"),
+            (
+                b"\x1b[31mred".as_slice(),
+                "has characters that are not printable",
+            ),
             (b"two\nlines", "has characters that are not printable"),
             (b"\xff", "is not UTF-8"),
         ] {

@@ -1,5 +1,6 @@
 //! Words of the domain as messages.
 
+pub(super) mod history;
 mod stream;
 
 use std::time::Duration;

@@ -16,6 +16,7 @@ struct Tables {
     log: Arc<BTreeMap<u64, Vec<u8>>>,
     meta: Arc<Map>,
     state: Arc<Map>,
+    history: Arc<Map>,
 }
 
 impl Tables {
@@ -23,6 +24,7 @@ impl Tables {
         match table {
             Table::Meta => &self.meta,
             Table::State => &self.state,
+            Table::History => &self.history,
         }
     }
 
@@ -30,6 +32,7 @@ impl Tables {
         match table {
             Table::Meta => Arc::make_mut(&mut self.meta),
             Table::State => Arc::make_mut(&mut self.state),
+            Table::History => Arc::make_mut(&mut self.history),
         }
     }
 

@@ -15,7 +15,7 @@
 //!   call survives a loss of power.
 //!
 //! ```text
-//!   consensus ── Batch ──▶ Storage ──▶ one write-ahead log ──▶ tables: log | meta | state
+//!   consensus ── Batch ──▶ Storage ──▶ one write-ahead log ──▶ tables: log | meta | state | history
 //!                 sync ──▶
 //! ```
 
@@ -43,6 +43,8 @@ pub enum Table {
     Meta,
     /// The records of the replicated state.
     State,
+    /// What happened, for people.
+    History,
 }
 
 /// One change inside a [`Batch`].
@@ -177,6 +179,13 @@ pub trait Records {
 
     /// Returns the records with `from <= key < to`, ascending.
     fn scan(&self, table: Table, from: &[u8], to: &[u8]) -> RecordIter<'_>;
+
+    /// Returns the records with `from <= key < to`, descending. Right for what is in memory; a storage
+    /// that can do without reading all of them does.
+    fn scan_back(&self, table: Table, from: &[u8], to: &[u8]) -> RecordIter<'_> {
+        let records: Vec<_> = self.scan(table, from, to).collect();
+        Box::new(records.into_iter().rev())
+    }
 }
 
 /// An ordered log, key-value records, one atomic batch over both, and a sync.

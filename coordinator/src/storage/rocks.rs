@@ -17,7 +17,12 @@ use super::{
 
 /// The layout of a data folder that this release writes. It rises when an older release could no
 /// longer read what a newer one wrote.
-const FORMAT: u32 = 1;
+///
+/// | format | came with |
+/// |---|---|
+/// | 1 | the first release |
+/// | 2 | a table for the history, without which a database that has it cannot be opened |
+const FORMAT: u32 = 2;
 
 /// Says which release may open the folder. It is a file of its own, so that it can be read without
 /// opening (and thereby changing) the database.
@@ -27,6 +32,7 @@ const FORMAT_PREFIX: &str = "tenure-data ";
 const LOG: &str = "log";
 const META: &str = "meta";
 const STATE: &str = "state";
+const HISTORY: &str = "history";
 
 /// What all tables together keep in memory of what they read from disk. By default each would have
 /// as much for itself. Only checkpoints, snapshots and nodes that are far behind are read at all.
@@ -81,7 +87,10 @@ impl RocksStorage {
     /// the folder as it was.
     pub fn open(folder: impl AsRef<Path>, options: RocksOptions) -> Result<Self, StorageError> {
         let folder = folder.as_ref();
-        check_format(folder)?;
+        if check_format(folder)? {
+            // Before the database has what an older release cannot open.
+            write_format(folder)?;
+        }
         let database = folder.join("db");
         fs::create_dir_all(&database).map_err(|source| StorageError::Io {
             operation: "create the data folder",
@@ -89,7 +98,9 @@ impl RocksStorage {
         })?;
         let db = open_database(folder, &database, options)?;
         let snapshots = Folder::open(folder.join("snapshots"))?;
-        write_format(folder)?;
+        if !folder.join(FORMAT_FILE).exists() {
+            write_format(folder)?;
+        }
         Ok(Self { db, snapshots })
     }
 
@@ -105,6 +116,7 @@ impl RocksStorage {
         match table {
             Table::Meta => self.family(META),
             Table::State => self.family(STATE),
+            Table::History => self.family(HISTORY),
         }
     }
 }
@@ -123,6 +135,8 @@ fn open_database(
         // A handful of small records, rewritten all the time.
         family(META, options.write_buffer_bytes / 8),
         family(STATE, options.write_buffer_bytes),
+        // Written once and seldom read: small buffers do.
+        family(HISTORY, options.write_buffer_bytes / 2),
     ];
     let mut database_options = Options::default();
     database_options.create_if_missing(true);
@@ -164,15 +178,18 @@ fn family_options(write_buffer_bytes: usize, cache: &Cache) -> Options {
     options
 }
 
-/// Reads the format without touching anything. A folder that does not exist or is empty is fine.
-fn check_format(folder: &Path) -> Result<(), StorageError> {
+/// Reads the format without touching anything. A folder that does not exist or is empty is fine. Returns
+/// whether it holds data of an earlier format.
+fn check_format(folder: &Path) -> Result<bool, StorageError> {
     let foreign = |reason: &str| StorageError::Foreign {
         folder: folder.to_path_buf(),
         reason: reason.to_owned(),
     };
     let text = match fs::read_to_string(folder.join(FORMAT_FILE)) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return check_unused(folder),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return check_unused(folder).map(|()| false);
+        }
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             return Err(foreign("it is a file"));
         }
@@ -204,7 +221,7 @@ fn check_format(folder: &Path) -> Result<(), StorageError> {
             ),
         });
     }
-    Ok(())
+    Ok(found < FORMAT)
 }
 
 /// Accepts a folder without a format file only if nothing else lives there, except what an opening
@@ -241,9 +258,6 @@ fn check_unused(folder: &Path) -> Result<(), StorageError> {
 }
 
 fn write_format(folder: &Path) -> Result<(), StorageError> {
-    if folder.join(FORMAT_FILE).exists() {
-        return Ok(());
-    }
     let write = || -> io::Result<()> {
         let unfinished = folder.join("FORMAT.new");
         let mut file = fs::File::create(&unfinished)?;
@@ -301,6 +315,17 @@ impl Records for RocksStorage {
             Ok(family) => Box::new(
                 self.db
                     .iterator_cf_opt(family, range(from, to), IteratorMode::Start)
+                    .map(owned),
+            ),
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        }
+    }
+
+    fn scan_back(&self, table: Table, from: &[u8], to: &[u8]) -> RecordIter<'_> {
+        match self.table(table) {
+            Ok(family) => Box::new(
+                self.db
+                    .iterator_cf_opt(family, range(from, to), IteratorMode::End)
                     .map(owned),
             ),
             Err(error) => Box::new(std::iter::once(Err(error))),

@@ -11,6 +11,7 @@
 mod checkpoints;
 mod cluster;
 mod groups;
+mod history;
 mod ownership;
 mod support;
 mod tls;

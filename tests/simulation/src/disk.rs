@@ -114,7 +114,7 @@ impl Contents {
 fn copy_of(storage: &MemoryStorage) -> Result<MemoryStorage, StorageError> {
     let copy = MemoryStorage::new();
     let mut batch = Batch::new();
-    for table in [Table::Meta, Table::State] {
+    for table in [Table::Meta, Table::State, Table::History] {
         for record in storage.scan(table, &[], &KEY_END) {
             let (key, value) = record?;
             batch.put(table, key, value);

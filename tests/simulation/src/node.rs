@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_coordinator::config::{Config, Limits, LogConfig, Port, RaftConfig, StorageConfig};
+use tenure_coordinator::config::{Config, HistoryConfig, Limits, LogConfig, Port, RaftConfig, StorageConfig};
 use tenure_coordinator::consensus::Consensus;
 use tenure_coordinator::node::{Machine, Node};
 use tenure_coordinator::storage::Storage;
@@ -65,6 +65,7 @@ impl NodeSetup {
                 ..Limits::default()
             },
             storage: StorageConfig::default(),
+            history: HistoryConfig::default(),
             log: LogConfig::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! What `watch` prints: one line, for people or as JSON.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -11,45 +12,47 @@ use crate::text::{self, Wide};
 /// One line of output: an event, or one shard of the state. A field that does not belong to the kind
 /// of event is left out.
 #[derive(Default, Serialize)]
-pub(super) struct Line {
+pub(crate) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cursor: Option<CursorView>,
+    pub(crate) cursor: Option<CursorView>,
     #[serde(rename = "event")]
-    pub(super) kind: &'static str,
+    pub(crate) kind: Cow<'static, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) shard: Option<u32>,
+    pub(crate) group: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) phase: Option<String>,
+    pub(crate) shard: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) epoch: Option<Wide>,
+    pub(crate) phase: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) worker: Option<String>,
+    pub(crate) epoch: Option<Wide>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) session: Option<Wide>,
+    pub(crate) worker: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) address: Option<String>,
+    pub(crate) session: Option<Wide>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) mode: Option<String>,
+    pub(crate) address: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cause: Option<String>,
+    pub(crate) mode: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) detail: Option<String>,
+    pub(crate) cause: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) next_worker: Option<String>,
+    pub(crate) detail: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) next_session: Option<Wide>,
+    pub(crate) next_worker: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) floor: Option<Wide>,
+    pub(crate) next_session: Option<Wide>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) at_ms: Option<Wide>,
+    pub(crate) floor: Option<Wide>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) by: Option<String>,
+    pub(crate) at_ms: Option<Wide>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
+    pub(crate) by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
 }
 
 #[derive(Serialize)]
-pub(super) struct CursorView {
+pub(crate) struct CursorView {
     revision: Wide,
     ordinal: u32,
 }
@@ -84,7 +87,7 @@ fn quoted_if_needed(name: String) -> String {
 }
 
 impl Line {
-    pub(super) fn tenure(mut self, epoch: u64, owner: u64, names: &BTreeMap<u64, String>) -> Self {
+    pub(crate) fn tenure(mut self, epoch: u64, owner: u64, names: &BTreeMap<u64, String>) -> Self {
         self.epoch = Some(Wide(epoch)).filter(|epoch| epoch.0 > 0);
         self.session = Some(Wide(owner)).filter(|session| session.0 > 0);
         self.worker = names.get(&owner).cloned();
@@ -92,13 +95,25 @@ impl Line {
     }
 
     /// `1024.3  granted  shard=7 epoch=42 worker=w1 session=917`: what the words mean stands beside them.
-    pub(super) fn for_people(&self) -> String {
+    pub(crate) fn for_people(&self) -> String {
+        let at = self.at_ms.map(|at| format!(" at={}", text::moment(at.0)));
+        format!("{}{}", self.without_time(), at.unwrap_or_default())
+    }
+
+    /// The same after the time, as events of the past are read.
+    pub(crate) fn with_time(&self) -> String {
+        let at = text::moment(self.at_ms.map_or(0, |at| at.0));
+        format!("{at:<20}  {}", self.without_time())
+    }
+
+    fn without_time(&self) -> String {
         let cursor = self
             .cursor
             .as_ref()
             .map_or_else(String::new, CursorView::to_string);
         let wide = |number: &Option<Wide>| number.map(|number| number.0.to_string());
         let parts = [
+            ("group", self.group.clone()),
             ("shard", self.shard.map(|shard| shard.to_string())),
             ("phase", self.phase.clone()),
             ("epoch", wide(&self.epoch)),
@@ -123,7 +138,6 @@ impl Line {
                 "reason",
                 self.reason.as_ref().map(|reason| format!("{reason:?}")),
             ),
-            ("at", self.at_ms.map(|at| text::moment(at.0))),
         ];
         let parts: Vec<_> = parts
             .into_iter()

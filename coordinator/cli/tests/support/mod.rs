@@ -1,11 +1,12 @@
 //! A coordinator whose answers are written down here, and a way to run a command against it.
 //!
-//! `command` runs; `node` is the coordinator, whose services are in `admin`, `ownership` and `cluster`;
+//! `command` runs; `node` is the coordinator, whose services are in `admin`, `ownership`, `cluster` and `history`;
 //! what they answer with is in `sample` and `watched`.
 
 mod admin;
 mod cluster;
 mod command;
+mod history;
 mod node;
 mod ownership;
 mod sample;

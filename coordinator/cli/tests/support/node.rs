@@ -8,6 +8,7 @@ use tenure_proto::reason;
 use tenure_proto::v1;
 use tenure_proto::v1::admin_service_server::AdminServiceServer;
 use tenure_proto::v1::cluster_service_server::ClusterServiceServer;
+use tenure_proto::v1::history_service_server::HistoryServiceServer;
 use tenure_proto::v1::ownership_service_server::OwnershipServiceServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -69,6 +70,7 @@ impl Node {
         let router = server
             .add_service(AdminServiceServer::new(fake.clone()))
             .add_service(OwnershipServiceServer::new(fake.clone()))
+            .add_service(HistoryServiceServer::new(fake.clone()))
             .add_service(ClusterServiceServer::new(fake));
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(async move {

@@ -3,12 +3,15 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use tenure_ownership::ids::Revision;
+
 use super::super::meta;
 use super::super::snapshot::{SnapshotContent, SnapshotError, SnapshotFile, SnapshotReader};
 use super::APPLY_BYTES_MAX;
 use super::current::{UNFINISHED, make_current, name_finally, pointer_to, snapshot_of};
 use super::shared::{Shared, load_state};
-use crate::storage::{Batch, Table};
+use crate::history;
+use crate::storage::{Batch, Storage, StorageError, Table};
 
 /// Replaces the state by a snapshot's, when nothing of it waits to be written. Blocks.
 pub(super) fn install_snapshot(
@@ -49,6 +52,7 @@ pub(super) fn install_snapshot(
         file
     };
     let mut batch = Batch::new();
+    note_gap(storage, expected, &mut batch)?;
     meta::put_generation(&mut batch, new);
     if let Some(last) = &expected.last_log_id {
         meta::put_applied(&mut batch, last);
@@ -64,5 +68,25 @@ pub(super) fn install_snapshot(
     let mut batch = Batch::new();
     batch.delete_range(Table::State, old.start(), new.start());
     storage.write(batch)?;
+    Ok(())
+}
+
+/// What happened between the last entry applied here and the snapshot is in no log any more: a history
+/// that goes on after it says so.
+fn note_gap(
+    storage: &dyn Storage,
+    expected: &SnapshotContent,
+    batch: &mut Batch,
+) -> Result<(), StorageError> {
+    let (from, to) = history::segments_range();
+    let is_kept = storage.scan(Table::History, &from, &to).next().is_some();
+    let after = meta::applied(storage)?.map(|log_id| Revision(log_id.index()));
+    let until = expected.last_log_id.map(|log_id| Revision(log_id.index()));
+    if let (true, Some(after), Some(until)) = (is_kept, after, until)
+        && after < until
+    {
+        let (key, value) = history::gap_record(after, until);
+        batch.put(Table::History, key, value);
+    }
     Ok(())
 }

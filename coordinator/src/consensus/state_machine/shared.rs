@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tenure_ownership::State;
-use tenure_ownership::ids::ClusterId;
+use tenure_ownership::ids::{ClusterId, Revision};
 use tokio::sync::watch;
 
 use super::super::meta::{self, Generation};
@@ -13,6 +13,7 @@ use super::super::snapshot::{SnapshotError, SnapshotFile, SnapshotReader};
 use super::super::types::{LogId, Snapshot};
 use super::current::{UNFINISHED, snapshot_of};
 use super::unwritten::Unwritten;
+use crate::history::Reader;
 use crate::storage::{Batch, Storage, StorageError, Table};
 
 /// What the applying task shares with readers.
@@ -102,6 +103,14 @@ impl Shared {
                 return Ok(value);
             }
         }
+    }
+
+    /// Reads the history. Blocks.
+    pub(in super::super) fn history<R>(&self, f: impl FnOnce(&Reader<'_>) -> R) -> R {
+        let applied = Revision(self.last_applied().map_or(0, |log_id| log_id.index()));
+        // In this order: what does not wait any more is in storage.
+        let waiting = self.unwritten(|unwritten| unwritten.history().parts().to_vec());
+        f(&Reader::new(self.storage.as_ref(), waiting, applied))
     }
 
     /// Tells whether a snapshot is still the one to send.

@@ -13,6 +13,7 @@ use openraft::Instant as _;
 use super::super::meta;
 use super::super::runtime::{self, Moment};
 use super::super::types::{LogId, StoredMembership};
+use crate::history::Written;
 use crate::storage::{Batch, Table};
 
 /// Changes wait until the last ones were written so long ago. It is what a node that crashed has to
@@ -30,6 +31,7 @@ pub(super) struct Unwritten {
     bytes: usize,
     applied: Option<LogId>,
     membership: Option<StoredMembership>,
+    history: Written,
     written_at: Option<Moment>,
 }
 
@@ -54,6 +56,16 @@ impl Unwritten {
         self.membership = Some(membership);
     }
 
+    /// Adds history, which comes in order.
+    pub(super) fn add_history(&mut self, history: Written) {
+        self.history.extend(history);
+    }
+
+    /// Returns the history that waits.
+    pub(super) fn history(&self) -> &Written {
+        &self.history
+    }
+
     /// Returns the value that waits for a key in storage: `Some(None)` if its removal waits.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
         self.records.get(key).cloned()
@@ -61,12 +73,12 @@ impl Unwritten {
 
     /// Returns the bytes of keys and values that wait.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.history.bytes()
     }
 
     /// Tells whether it is time to write.
     pub(super) fn is_due(&self) -> bool {
-        self.bytes >= BYTES_MAX
+        self.bytes() >= BYTES_MAX
             || self.membership.is_some()
             || self
                 .written_at
@@ -82,6 +94,7 @@ impl Unwritten {
                 None => batch.delete(Table::State, key.clone()),
             }
         }
+        self.history.put(&mut batch);
         if let Some(membership) = &self.membership {
             meta::put_membership(&mut batch, membership);
         }

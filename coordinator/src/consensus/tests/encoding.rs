@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
+use std::sync::Arc;
 
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry as _;
@@ -10,10 +11,11 @@ use prost::Message as _;
 use tenure_ownership::ids::ClusterId;
 
 use super::super::codec;
+use super::super::envelope::{Envelope, Origin};
 use super::super::identity::{Identity, NodeAddresses, NodeId};
 use super::super::meta::{self, Generation};
 use super::super::snapshot::{SnapshotContent, SnapshotWriter};
-use super::super::types::{Entry, Membership, StoredMembership, Vote};
+use super::super::types::{EncodedCommand, Entry, Membership, StoredMembership, Vote};
 use super::{CLUSTER, command_entry, log_id};
 use crate::storage::{Batch, Files, MemoryFiles, MemoryStorage, Records as _, Storage as _, Table};
 
@@ -61,6 +63,33 @@ fn entries_have_these_bytes() {
         &format!("0a04080310072227{MEMBERSHIP}"),
     );
     check_entry(Entry::new(log_id(0, 0), EntryPayload::Blank), "0a001200");
+}
+
+#[test]
+fn an_entry_says_when_by_whom_and_why_it_was_proposed() {
+    let origin = Origin {
+        by: "al".to_owned(),
+        reason: "why".to_owned(),
+    };
+    let mut command = EncodedCommand {
+        bytes: "hello".into(),
+        envelope: Envelope {
+            at_ms: 300,
+            origin: Some(Arc::new(origin)),
+            operation: None,
+        },
+    };
+    check_entry(
+        Entry::new(log_id(3, 7), EntryPayload::Normal(command.clone())),
+        "0a04080310071a0568656c6c6f2a0c08ac021202616c1a03776879",
+    );
+    command.bytes = "".into();
+    command.envelope.origin = None;
+    command.envelope.operation = Some("go".into());
+    check_entry(
+        Entry::new(log_id(3, 7), EntryPayload::Normal(command)),
+        "0a04080310071a002a0708ac022202676f",
+    );
 }
 
 #[test]

@@ -31,7 +31,9 @@ use super::observer::Observer;
 use super::snapshot::SnapshotFile;
 use super::state_machine::{Shared, StateMachine};
 use super::types::{EncodedCommand, Entry, LogId, Snapshot};
+use crate::history::HistoryOptions;
 use crate::storage::{RocksOptions, RocksStorage, Storage};
+use crate::wall_clock::system;
 
 const CLUSTER: ClusterId = ClusterId(0x7e);
 
@@ -68,7 +70,8 @@ fn open_stores(storage: Arc<dyn Storage>) -> Stores {
 fn open_observed(storage: Arc<dyn Storage>, observer: Arc<dyn Observer>) -> Stores {
     let shared = Shared::load(Arc::clone(&storage), CLUSTER, observer).unwrap();
     let shared = Arc::new(shared);
-    let state_machine = StateMachine::new(Arc::clone(&shared)).unwrap();
+    let history = HistoryOptions::default();
+    let state_machine = StateMachine::new(Arc::clone(&shared), history, system()).unwrap();
     let found = FoundLog::read(Arc::clone(&storage)).unwrap();
     let (commit, sync_task) = GroupCommit::start(storage).unwrap();
     let log = LogStore::new(found, commit, Arc::new(LogSize::new()));

@@ -110,17 +110,30 @@ fn folder_of_a_newer_release_is_refused_and_left_alone() {
     let folder = TempDir::new().unwrap();
     let data = folder.path().join("data");
     fs::create_dir(&data).unwrap();
-    fs::write(data.join("FORMAT"), "tenure-data 2\n").unwrap();
+    fs::write(data.join("FORMAT"), "tenure-data 3\n").unwrap();
     let refused = RocksStorage::open(&data, SMALL).unwrap_err();
     assert!(matches!(
         refused,
         StorageError::NewerFormat {
-            found: 2,
-            supported: 1,
+            found: 3,
+            supported: 2,
             ..
         }
     ));
     assert_eq!(fs::read_dir(&data).unwrap().count(), 1);
+    assert_eq!(
+        fs::read_to_string(data.join("FORMAT")).unwrap(),
+        "tenure-data 3\n"
+    );
+}
+
+#[test]
+fn folder_of_an_earlier_release_is_marked_as_this_one_before_it_is_used() {
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().join("data");
+    drop(RocksStorage::open(&data, SMALL).unwrap());
+    fs::write(data.join("FORMAT"), "tenure-data 1\n").unwrap();
+    drop(RocksStorage::open(&data, SMALL).unwrap());
     assert_eq!(
         fs::read_to_string(data.join("FORMAT")).unwrap(),
         "tenure-data 2\n"

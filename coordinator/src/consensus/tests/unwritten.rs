@@ -18,6 +18,7 @@ use super::super::state_machine::Shared;
 use super::super::types::LogId;
 use super::durability::Held;
 use super::{Stores, history, log_id, open_observed, open_stores};
+use crate::history::Query;
 use crate::storage::{MemoryStorage, Records, Storage};
 
 /// Longer than anything is gathered.
@@ -127,6 +128,69 @@ async fn what_was_not_written_is_applied_again_by_the_next_process() {
     second.apply_history(6).await;
     assert_eq!(second.shared.state(), state);
     second.close().await;
+}
+
+/// The revisions of all that is in the history.
+fn kept(stores: &Stores) -> Vec<u64> {
+    let query = Query {
+        limit: 1_000,
+        ..Query::default()
+    };
+    let page = stores.shared.history(|reader| reader.page(&query)).unwrap();
+    page.events
+        .iter()
+        .map(|event| event.at.revision.0)
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_is_as_new_as_the_state_before_it_is_written_and_after_a_crash() {
+    let storage = storage();
+    let first = gathering(&storage).await;
+    assert_eq!(kept(&first), [2, 3, 4, 5, 6]);
+    // A process that is killed does nothing any more.
+    std::mem::forget(first.state_machine);
+    drop((first.shared, first.log));
+    first.sync_task.join().await;
+
+    let mut second = open_stores(Arc::clone(&storage));
+    assert_eq!(kept(&second), [2, 3]);
+    second.apply_history(6).await;
+    assert_eq!(kept(&second), [2, 3, 4, 5, 6]);
+    second.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_leaves_a_gap_in_the_history_that_is_told() {
+    let source_storage = storage();
+    let mut source = open_stores(Arc::clone(&source_storage));
+    source.apply_history(9).await;
+    let mut builder = source.state_machine.get_snapshot_builder().await;
+    let snapshot = builder.build_snapshot().await.unwrap();
+
+    let storage = storage();
+    let mut target = gathering(&storage).await;
+    let file = target.receive(source_storage.as_ref(), &snapshot);
+    target
+        .state_machine
+        .install_snapshot(&snapshot.meta, file)
+        .await
+        .unwrap();
+    target.apply_history(10).await;
+    assert_eq!(kept(&target), [2, 3, 4, 5, 6, 10]);
+    let query = Query {
+        limit: 1,
+        ..Query::default()
+    };
+    let page = target.shared.history(|reader| reader.page(&query)).unwrap();
+    let gaps: Vec<_> = page
+        .gaps
+        .iter()
+        .map(|gap| (gap.after.0, gap.until.0))
+        .collect();
+    assert_eq!((gaps, page.since.0), (vec![(6, 9)], 2));
+    source.close().await;
+    target.close().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -242,7 +242,11 @@ impl World {
         if let Ok(effect) = outcome
             && !effect.events.is_empty()
         {
-            let batch = Arc::new(Batch::new(revision, Envelope::default(), effect.events.clone()));
+            let batch = Arc::new(Batch::new(
+                revision,
+                Envelope::default(),
+                effect.events.clone(),
+            ));
             self.input(Input::Committed(batch));
         }
     }
