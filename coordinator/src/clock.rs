@@ -23,6 +23,8 @@ use futures::future::BoxFuture;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 
+use crate::wall_clock::WallClock;
+
 /// Longest sleep between two looks at the clock.
 ///
 /// tokio's timer stands still during a suspend; after it a sleeper is late by at most this. One
@@ -65,6 +67,36 @@ impl Add<Duration> for Moment {
     /// Returns the moment `duration` later; [`Moment::NEVER`] instead of an overflow.
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration))
+    }
+}
+
+/// The wall clock against the clock that leases are measured with, for people: nothing is decided by it.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockComparison {
+    boot: Moment,
+    wall_ms: u64,
+}
+
+impl ClockComparison {
+    /// Begins to compare.
+    #[must_use]
+    pub fn begin(clock: &dyn Clock, wall: &dyn WallClock) -> Self {
+        Self {
+            boot: clock.now(),
+            wall_ms: wall.now_ms(),
+        }
+    }
+
+    /// Returns how long was compared, and by how much the wall clock went faster, in millionths of that. A
+    /// wall clock that was set meanwhile shows here too.
+    #[must_use]
+    pub fn read(&self, clock: &dyn Clock, wall: &dyn WallClock) -> (Duration, i64) {
+        let compared = clock.now().since(self.boot);
+        let of_ms = i128::try_from(compared.as_millis()).unwrap_or(i128::MAX);
+        let wall_ms = i128::from(wall.now_ms()) - i128::from(self.wall_ms);
+        let ppm = (wall_ms - of_ms).saturating_mul(1_000_000) / of_ms.max(1);
+        let bounded = ppm.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
+        (compared, i64::try_from(bounded).unwrap_or_default())
     }
 }
 

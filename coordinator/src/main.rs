@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use tenure_cli::OperatorCommand;
+use tenure_cli::{Offline, OperatorCommand};
 use tenure_coordinator::node::{self, DevArgs, NodeError, ServeArgs};
 
 /// A command passes through many small buffers that one thread fills and another one empties. The system's
@@ -30,6 +30,10 @@ enum Command {
     Operator(OperatorCommand),
 }
 
+const OFFLINE: Offline = Offline {
+    restore: node::restore,
+};
+
 /// How long blocking work may go on after a node has stopped.
 const LINGER_MAX: Duration = Duration::from_secs(1);
 
@@ -37,7 +41,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(args) => run(node::serve(args)),
         Command::Dev(args) => run(node::dev(args)),
-        Command::Operator(command) => tenure_cli::execute(&command),
+        Command::Operator(command) => tenure_cli::execute(&command, &OFFLINE),
     }
 }
 

@@ -13,6 +13,8 @@ mod folder;
 mod ports;
 mod readiness;
 #[cfg(feature = "rocksdb")]
+mod restore;
+#[cfg(feature = "rocksdb")]
 mod run;
 mod server;
 mod stop;
@@ -33,12 +35,14 @@ use self::folder::open_storage;
 use self::folder::{check_address, consensus_options};
 use self::ports::{Bound, Ports};
 #[cfg(feature = "rocksdb")]
+pub use self::restore::restore;
+#[cfg(feature = "rocksdb")]
 pub use self::run::{DevArgs, ServeArgs, dev, serve};
 use self::server::ClientServices;
 use self::stop::{hand_over, join_all, released};
 use self::tls::Tls;
 pub use self::tls::TlsError;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, ClockComparison, SystemClock};
 use crate::config::Config;
 use crate::consensus::{Consensus, Health, NodeAddresses};
 use crate::control::Control;
@@ -47,7 +51,7 @@ use crate::incoming::Incoming;
 use crate::metrics;
 use crate::network::{Network, TcpNetwork};
 use crate::readiness::Readiness;
-use crate::rpc::{self, RequestLimits, RpcContext};
+use crate::rpc::{self, About, RequestLimits, RpcContext};
 use crate::storage::Storage;
 use crate::wall_clock::{SystemWallClock, WallClock};
 use crate::watch::Hub;
@@ -140,7 +144,7 @@ impl Node {
         let ports = Ports::bind(config, machine.network.as_ref()).await?;
         let addresses = ports.addresses();
         let mut options = consensus_options(config, &addresses)?;
-        options.wall_clock = machine.wall_clock;
+        options.wall_clock = Arc::clone(&machine.wall_clock);
         // Without pages there is nobody to read what would pile up.
         let recorder = match ports.http {
             Some(_) => Some(metrics::install().map_err(ended)?),
@@ -159,6 +163,14 @@ impl Node {
             consensus.shutdown().await;
             return Err(other);
         }
+        let about = About {
+            addresses: addresses.clone(),
+            data_dir: config.data_dir.clone(),
+            raft: config.raft.clone(),
+            comparison: ClockComparison::begin(machine.clock.as_ref(), machine.wall_clock.as_ref()),
+            clock: Arc::clone(&machine.clock),
+            wall_clock: machine.wall_clock,
+        };
         let control = Control::start(consensus.clone(), hub.clone(), machine.clock);
         let (ready, readiness) = watch::channel(Readiness::NoCluster);
         let mut node = Self {
@@ -189,7 +201,14 @@ impl Node {
             peers,
         ));
         let limits = RequestLimits::from(&config.limits);
-        node.serve_clients(ports.client, connections.client, hub, limits);
+        let context = RpcContext::new(
+            node.consensus.clone(),
+            hub,
+            limits,
+            about,
+            node.requests.clone(),
+        );
+        node.serve_clients(ports.client, connections.client, context);
         if let Some((port, recorder)) = ports.http.zip(recorder) {
             node.serve_pages(port, connections.http, recorder);
         }
@@ -203,18 +222,11 @@ impl Node {
         });
     }
 
-    fn serve_clients(
-        &mut self,
-        port: Bound,
-        connections_max: usize,
-        hub: Arc<Hub>,
-        limits: RequestLimits,
-    ) {
+    fn serve_clients(&mut self, port: Bound, connections_max: usize, context: RpcContext) {
         let stop = self.requests.clone();
-        let (consensus, peer_address) = (self.consensus.clone(), &self.addresses.raft);
         let (reporter, health) = health_reporter();
         let services = ClientServices {
-            context: RpcContext::new(consensus, hub, limits, peer_address, stop.clone()),
+            context,
             control: Arc::clone(&self.control),
             health,
         };

@@ -9,6 +9,8 @@ pub enum Readiness {
     NoLeader,
     /// It has not applied yet what it had applied before it was stopped.
     CatchingUp,
+    /// It was removed from its cluster.
+    Removed,
     /// It serves.
     Ready,
 }
@@ -21,6 +23,7 @@ impl Readiness {
             Self::NoCluster => "not part of a cluster",
             Self::NoLeader => "no leader is known",
             Self::CatchingUp => "catching up",
+            Self::Removed => "removed from the cluster",
             Self::Ready => "ready",
         }
     }

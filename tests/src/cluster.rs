@@ -1,5 +1,8 @@
 //! Coordinators as real processes.
 
+mod growth;
+mod restore;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -36,6 +39,8 @@ pub struct ClusterOptions {
     pub config: String,
     /// Whether every connection to a node goes through a proxy that can cut it.
     pub proxied: bool,
+    /// Nodes that are prepared and not started, for [`Cluster::grow`]. Workers know their addresses.
+    pub spares: u64,
 }
 
 impl Default for ClusterOptions {
@@ -44,6 +49,7 @@ impl Default for ClusterOptions {
             nodes: 3,
             config: String::new(),
             proxied: false,
+            spares: 0,
         }
     }
 }
@@ -92,6 +98,7 @@ impl Node {
 pub struct Cluster {
     // First, so that the processes are gone before their folder is.
     nodes: Vec<Node>,
+    spares: Vec<Node>,
     client: Client,
     proxies: Option<Proxies>,
     _ports: Ports,
@@ -122,9 +129,18 @@ impl Cluster {
             nodes
                 .push(prepare(id, &options.config, folder.path(), &mut ports, &mut proxies).await?);
         }
-        let client = Client::new(nodes.iter().map(|node| node.direct_address.clone()))?;
+        let mut spares = Vec::new();
+        for number in 1..=options.spares {
+            // Its folder and its log bear this number until it has an id.
+            let number = options.nodes + number;
+            let (folder, config) = (folder.path(), &options.config);
+            spares.push(prepare(number, config, folder, &mut ports, &mut proxies).await?);
+        }
+        let all = nodes.iter().chain(&spares);
+        let client = Client::new(all.map(|node| node.direct_address.clone()))?;
         let mut cluster = Self {
             nodes,
+            spares,
             client,
             proxies,
             _ports: ports,
@@ -171,6 +187,7 @@ impl Cluster {
     pub fn addresses(&self) -> Vec<String> {
         self.nodes
             .iter()
+            .chain(&self.spares)
             .map(|node| node.member.client_address.clone())
             .collect()
     }

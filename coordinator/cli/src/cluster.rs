@@ -6,24 +6,41 @@ use serde::Serialize;
 use tenure_proto::v1;
 use tenure_proto::v1::cluster_service_client::ClusterServiceClient;
 
+use crate::backup;
 use crate::command::{ClusterCommand, NodeArgument};
 use crate::connection::{Connection, Intent};
 use crate::console::{Column, Console};
 use crate::error::CliError;
+use crate::features;
 use crate::group::Changed;
+use crate::restore::{self, Offline};
 use crate::text::{self, Wide};
 
 pub(crate) async fn run(
     command: &ClusterCommand,
     connection: &Connection,
+    offline: &Offline,
     console: &mut Console<'_>,
 ) -> Result<(), CliError> {
     match command {
         ClusterCommand::Init { nodes } => init(connection, console, nodes).await,
         ClusterCommand::Status => status(connection, console).await,
         ClusterCommand::Add { node } => add(connection, console, node).await,
-        ClusterCommand::Remove { id } => remove(connection, console, *id).await,
+        ClusterCommand::Remove { id, yes } => {
+            console.confirm(*yes, format_args!("node {id} will be removed for good"))?;
+            remove(connection, console, *id).await
+        }
         ClusterCommand::TransferLeader { to } => transfer_leader(connection, console, *to).await,
+        ClusterCommand::Features => features::list(connection, console).await,
+        ClusterCommand::EnableFeature { name, yes } => {
+            console.confirm(
+                *yes,
+                format_args!("{name} will be switched on for all nodes"),
+            )?;
+            features::enable(connection, console, name).await
+        }
+        ClusterCommand::Backup(arguments) => backup::run(connection, console, arguments).await,
+        ClusterCommand::Restore(arguments) => restore::run(arguments, offline, console),
     }
 }
 
@@ -88,6 +105,18 @@ async fn status(connection: &Connection, console: &mut Console<'_>) -> Result<()
         ("applied_index", answer.applied_index.to_string()),
         ("snapshot_index", or_none(answer.snapshot_index)),
     ])?;
+    if answer.removed {
+        console.note(
+            "the node was removed from the cluster: stop it, and remove its data folder; what it \
+             shows is old",
+        )?;
+    }
+    if answer.settling_ms > 0 {
+        console.note(format_args!(
+            "the cluster was restored from a backup: nothing is granted until a leader has waited {}",
+            text::millis(answer.settling_ms)
+        ))?;
+    }
     if answer.cluster_id.is_empty() {
         return console.note("the node belongs to no cluster; `tenure cluster init` makes one");
     }
@@ -166,7 +195,7 @@ async fn remove(
     changed(console, answer.revision, format_args!("node {id} removed"))
 }
 
-fn changed(
+pub(crate) fn changed(
     console: &mut Console<'_>,
     revision: u64,
     what: std::fmt::Arguments<'_>,
@@ -226,6 +255,10 @@ struct StatusView {
     last_log_index: Wide,
     applied_index: Wide,
     snapshot_index: Option<Wide>,
+    /// Whether the node that answered was removed from the cluster.
+    removed: bool,
+    /// Absent in ordinary life.
+    settling_ms: Option<Wide>,
     members: Vec<MemberView>,
 }
 
@@ -262,6 +295,8 @@ impl From<&v1::StatusResponse> for StatusView {
             last_log_index: Wide(status.last_log_index),
             applied_index: Wide(status.applied_index),
             snapshot_index: some(status.snapshot_index),
+            removed: status.removed,
+            settling_ms: some(status.settling_ms),
             members: members.collect(),
         }
     }

@@ -1,5 +1,6 @@
 //! The arguments of the operator commands. The doc comments of this file are the help texts.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub enum OperatorCommand {
     Token(Area<TokenCommand>),
     /// Make and change the coordinator cluster itself
     Cluster(Area<ClusterCommand>),
+    /// Look at every node and say what is wrong, what it means and what to do
+    Doctor(DoctorArguments),
 }
 
 impl OperatorCommand {
@@ -40,6 +43,7 @@ impl OperatorCommand {
             Self::Watch(watch) => &watch.options,
             Self::Token(area) => &area.options,
             Self::Cluster(area) => &area.options,
+            Self::Doctor(doctor) => &doctor.options,
         }
     }
 }
@@ -105,6 +109,9 @@ pub enum GroupCommand {
     Delete {
         /// Name of the group
         name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -257,6 +264,19 @@ pub struct WatchArguments {
     pub options: ClientOptions,
 }
 
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status 9 if there is a problem; warnings alone leave it 0.")]
+pub struct DoctorArguments {
+    /// Show what is well too
+    #[arg(long)]
+    pub all: bool,
+    // Last, because its heading holds for all that follows.
+    /// How to reach the coordinators.
+    #[command(flatten)]
+    pub options: ClientOptions,
+}
+
 /// Commands on tokens.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
@@ -288,12 +308,63 @@ pub enum ClusterCommand {
     Remove {
         /// Id of the node
         id: u64,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
     /// Hand leadership to another node
     TransferLeader {
         /// Id of the node that is to lead
         to: u64,
     },
+    /// List the behaviours that can be switched on, and which nodes know them
+    Features,
+    /// Switch a behaviour on, on every node at one log entry; there is no way back
+    EnableFeature {
+        /// Name of the behaviour
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Write a backup of the whole cluster to a file, taken on any one node while it works
+    Backup(BackupArguments),
+    /// Make a new cluster of a backup: writes the data folder of its first node, and asks no coordinator
+    Restore(RestoreArguments),
+}
+
+/// Arguments of `cluster backup`.
+#[derive(Clone, Debug, Args)]
+pub struct BackupArguments {
+    /// The file to write; it appears only when it is whole
+    #[arg(long, value_name = "FILE")]
+    pub to: PathBuf,
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Take what the node asked has applied, without asking a majority: for a cluster that has none
+    #[arg(long)]
+    pub local: bool,
+}
+
+/// Arguments of `cluster restore`.
+#[derive(Clone, Debug, Args)]
+pub struct RestoreArguments {
+    /// The backup
+    #[arg(long, value_name = "FILE")]
+    pub from: PathBuf,
+    /// The data folder to make: empty, or not there yet
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// Where the first node of the new cluster will be reached, as its configuration says
+    #[arg(long, value_name = NODE_FORM)]
+    pub node: NodeArgument,
+    /// Grant nothing for at least so long; the longest ttl of the backup's policies and sessions in any case
+    #[arg(long, value_name = "DURATION", value_parser = options::timeout)]
+    pub wait: Option<Duration>,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// What a shard is doing.

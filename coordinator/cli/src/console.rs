@@ -1,7 +1,7 @@
 //! Where a command writes: data to stdout as tables or JSON, talk to stderr.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{BufRead, Write};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
@@ -16,6 +16,7 @@ pub struct Console<'a> {
     err: &'a mut dyn Write,
     width: Option<u16>,
     json: bool,
+    input: Option<&'a mut dyn BufRead>,
 }
 
 /// A column of a table.
@@ -35,6 +36,39 @@ impl<'a> Console<'a> {
             err,
             width,
             json: false,
+            input: None,
+        }
+    }
+
+    /// Lets somebody at a terminal answer questions. Without, whatever needs an answer is refused.
+    #[must_use]
+    pub fn asking(mut self, input: &'a mut dyn BufRead) -> Self {
+        self.input = Some(input);
+        self
+    }
+
+    /// Asks whether to do what cannot be undone; `yes` is the answer given in the arguments.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] if nobody is there to be asked, [`CliError::Refused`] for any answer but yes.
+    pub(crate) fn confirm(&mut self, yes: bool, what: impl Display) -> Result<(), CliError> {
+        if yes {
+            return Ok(());
+        }
+        let Some(input) = &mut self.input else {
+            let message = format!("{what}; that cannot be undone: add --yes to do it");
+            return Err(CliError::Usage { message });
+        };
+        write!(self.err, "{what}. That cannot be undone. Go on? [y/N] ")
+            .and_then(|()| self.err.flush())
+            .map_err(CliError::Output)?;
+        let mut answer = String::new();
+        input.read_line(&mut answer).map_err(CliError::Output)?;
+        match answer.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => Ok(()),
+            _ => Err(CliError::Refused {
+                message: "not confirmed, nothing was changed".to_owned(),
+            }),
         }
     }
 
@@ -165,5 +199,37 @@ mod tests {
             "NAME    SHARDS  NOTE\norders      64  \
              a note of many words that does not fit beside the rest\n",
         );
+    }
+
+    #[test]
+    fn what_cannot_be_undone_is_done_only_after_a_yes() {
+        for (typed, done) in [
+            ("y\n", true),
+            ("YES\n", true),
+            ("\n", false),
+            ("", false),
+            ("n\n", false),
+        ] {
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut input = typed.as_bytes();
+            let mut console = Console::new(&mut out, &mut err, None).asking(&mut input);
+            let confirmed = console.confirm(false, "node 3 will be removed");
+            assert_eq!(confirmed.is_ok(), done, "{typed:?}");
+            let asked = String::from_utf8(err).unwrap();
+            assert!(asked.starts_with("node 3 will be removed. That cannot be undone."));
+        }
+    }
+
+    #[test]
+    fn nobody_is_asked_where_nobody_is() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console::new(&mut out, &mut err, None);
+        let refused = console.confirm(false, "it goes").unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "it goes; that cannot be undone: add --yes to do it"
+        );
+        console.confirm(true, "it goes").unwrap();
+        assert!(err.is_empty());
     }
 }

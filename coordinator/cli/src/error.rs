@@ -27,6 +27,8 @@ pub enum Exit {
     OutcomeUnknown = 7,
     /// The change was made; what it leads to was waited for and was not reached.
     NotReached = 8,
+    /// `doctor` has found a problem.
+    Unhealthy = 9,
 }
 
 impl From<Exit> for ExitCode {
@@ -77,6 +79,12 @@ pub enum CliError {
         /// Why, in the coordinator's words.
         reason: String,
     },
+    /// `doctor` has found problems, and has shown them.
+    #[error("{problems} {} found", if *.problems == 1 { "problem was" } else { "problems were" })]
+    Unhealthy {
+        /// How many.
+        problems: usize,
+    },
     /// The change was sent and no answer came: it may have happened, or may still happen.
     #[error("{message}; it may have happened or may still happen: look before you repeat it")]
     OutcomeUnknown {
@@ -103,6 +111,7 @@ impl CliError {
             Self::Stale { .. } => Exit::Stale,
             Self::OutcomeUnknown { .. } => Exit::OutcomeUnknown,
             Self::NotReached { .. } => Exit::NotReached,
+            Self::Unhealthy { .. } => Exit::Unhealthy,
         }
     }
 

@@ -33,7 +33,15 @@ pub(crate) async fn run(
         } => set(connection, console, name, policy, if_revision.unwrap_or(0)).await,
         GroupCommand::Freeze { name, reason } => freeze(connection, console, name, reason).await,
         GroupCommand::Unfreeze { name } => freeze(connection, console, name, "").await,
-        GroupCommand::Delete { name } => delete(connection, console, name).await,
+        GroupCommand::Delete { name, yes } => {
+            console.confirm(
+                *yes,
+                format_args!(
+                    "group {name} will be deleted, with all its checkpoints in the replicated store"
+                ),
+            )?;
+            delete(connection, console, name).await
+        }
     }
 }
 

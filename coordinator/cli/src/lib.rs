@@ -17,16 +17,20 @@
 //! * 64-bit numbers are strings in JSON, since many readers of JSON keep only 53 bits of a number;
 //! * a change is sent again only if the earlier attempt certainly did nothing.
 
+mod backup;
 mod cluster;
 mod command;
 mod connection;
 mod console;
+mod doctor;
 mod error;
 mod events;
+mod features;
 mod group;
 mod options;
 mod origin;
 mod policy;
+mod restore;
 mod settings;
 mod shard;
 mod text;
@@ -36,18 +40,20 @@ mod watch;
 mod worker;
 
 use std::future::Future;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 pub use crate::command::{
-    Area, ClusterCommand, EventsArguments, GroupCommand, NodeArgument, OperatorCommand, Phase,
-    ShardCommand, TokenCommand, WaitArguments, WatchArguments, WorkerArguments, WorkerCommand,
+    Area, BackupArguments, ClusterCommand, DoctorArguments, EventsArguments, GroupCommand,
+    NodeArgument, OperatorCommand, Phase, RestoreArguments, ShardCommand, TokenCommand,
+    WaitArguments, WatchArguments, WorkerArguments, WorkerCommand,
 };
 pub use crate::console::Console;
 pub use crate::error::{CliError, Exit};
 pub use crate::options::ClientOptions;
 pub use crate::origin::Origin;
 pub use crate::policy::Assignment;
+pub use crate::restore::{Offline, Restored};
 pub use crate::settings::{Environment, Settings, Tls};
 
 use crate::connection::Connection;
@@ -56,7 +62,7 @@ use crate::connection::Connection;
 ///
 /// Errors are written to stderr as one line. Ctrl-C ends `watch` and what waits in good order and kills any
 /// other command, which then leaves what it asked for to the coordinator.
-pub fn execute(command: &OperatorCommand) -> ExitCode {
+pub fn execute(command: &OperatorCommand, offline: &Offline) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -67,7 +73,12 @@ pub fn execute(command: &OperatorCommand) -> ExitCode {
     let mut out = io::stdout().lock();
     let mut err = io::stderr();
     let width = terminal_size::terminal_size().map(|(width, _)| width.0);
+    let mut input = io::stdin().lock();
+    let is_asked = input.is_terminal() && io::stderr().is_terminal();
     let mut console = Console::new(&mut out, &mut err, width);
+    if is_asked {
+        console = console.asking(&mut input);
+    }
     let interrupted = async {
         // Without a handler the signal kills the process, which ends the command as well.
         if tokio::signal::ctrl_c().await.is_err() {
@@ -77,6 +88,7 @@ pub fn execute(command: &OperatorCommand) -> ExitCode {
     let outcome = runtime.block_on(run(
         command,
         &Environment::of_process(),
+        offline,
         &mut console,
         interrupted,
     ));
@@ -94,6 +106,7 @@ pub fn execute(command: &OperatorCommand) -> ExitCode {
 pub async fn run(
     command: &OperatorCommand,
     environment: &Environment,
+    offline: &Offline,
     console: &mut Console<'_>,
     interrupted: impl Future<Output = ()>,
 ) -> Result<(), CliError> {
@@ -111,7 +124,12 @@ pub async fn run(
         }
         OperatorCommand::Watch(watch) => watch::run(watch, &connection, console, interrupted).await,
         OperatorCommand::Token(area) => token::run(&area.command, &connection, console).await,
-        OperatorCommand::Cluster(area) => cluster::run(&area.command, &connection, console).await,
+        OperatorCommand::Doctor(doctor) => {
+            doctor::run(doctor, &settings, &connection, console).await
+        }
+        OperatorCommand::Cluster(area) => {
+            cluster::run(&area.command, &connection, offline, console).await
+        }
     };
     match outcome.and_then(|()| console.flush()) {
         Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -76,9 +76,10 @@ async fn group_commands_print_what_their_transcript_says() {
             "group freeze orders --reason release-day --json",
             "group freeze orders",
             "group unfreeze orders",
+            "group delete orders --yes",
             "group delete orders",
-            "group delete orders --json",
-            "group delete retired",
+            "group delete orders --yes --json",
+            "group delete retired --yes",
         ],
     )
     .await;
@@ -212,8 +213,9 @@ async fn cluster_commands_print_what_their_transcript_says() {
             "cluster add --node peer=10.0.0.4:7401,client=10.0.0.4:7400",
             &format!("cluster add --node {}", node(4)),
             "cluster add --node peer=10.0.0.1:7401,client=10.0.0.1:7400",
+            "cluster remove 3 --yes",
             "cluster remove 3",
-            "cluster remove 3 --json",
+            "cluster remove 3 --yes --json",
             "cluster transfer-leader 1",
             "cluster transfer-leader 1 --json",
         ],
@@ -271,7 +273,11 @@ async fn ctrl_c_ends_a_watch_in_good_order() {
 async fn a_change_follows_the_hint_to_the_leader() {
     let leader = Node::start(Role::Leader).await;
     let follower = Node::start(Role::Follower(Some(leader.address.clone()))).await;
-    let ran = tenure(&follower.environment(), &["cluster", "remove", "3"]).await;
+    let ran = tenure(
+        &follower.environment(),
+        &["cluster", "remove", "3", "--yes"],
+    )
+    .await;
     assert_eq!(
         (ran.exit, ran.err.as_str()),
         (0, "node 3 removed at revision 9223372036854775807\n")
@@ -293,7 +299,7 @@ async fn a_node_that_is_down_and_one_that_knows_no_leader_are_passed_over() {
         addresses: Some(addresses),
         ..Environment::default()
     };
-    let ran = tenure(&environment, &["cluster", "remove", "3"]).await;
+    let ran = tenure(&environment, &["cluster", "remove", "3", "--yes"]).await;
     assert_eq!(ran.exit, 0, "{}", ran.err);
     assert_eq!(leader.seen.lock().unwrap().changes, ["remove"]);
     lost.stop().await;
@@ -305,7 +311,7 @@ async fn a_cluster_without_a_leader_is_unavailable() {
     let lost = Node::start(Role::Follower(None)).await;
     let ran = tenure(
         &lost.environment(),
-        &["group", "delete", "orders", "--timeout", "2s"],
+        &["group", "delete", "orders", "--yes", "--timeout", "2s"],
     )
     .await;
     assert_eq!(ran.exit, 5);
@@ -336,7 +342,7 @@ async fn a_port_without_a_listener_is_unavailable() {
 #[tokio::test]
 async fn a_change_without_an_answer_is_sent_once_and_its_outcome_is_unknown() {
     let node = Node::start(Role::Leader).await;
-    let arguments = ["group", "delete", "hangs", "--timeout", "300ms"];
+    let arguments = ["group", "delete", "hangs", "--yes", "--timeout", "300ms"];
     let ran = tenure(&node.environment(), &arguments).await;
     assert_eq!(ran.exit, 7, "{}", ran.err);
     assert!(ran.err.contains("it may have happened"), "{}", ran.err);
@@ -527,7 +533,7 @@ async fn coordinators_with_mutual_tls_are_reached_with_the_files_of_the_config()
 async fn a_hanging_command_ends_with_its_timeout() {
     let node = Node::start(Role::Leader).await;
     let environment = node.environment();
-    let arguments = ["group", "delete", "hangs", "--timeout", "100ms"];
+    let arguments = ["group", "delete", "hangs", "--yes", "--timeout", "100ms"];
     let ended = tokio::time::timeout(Duration::from_secs(30), tenure(&environment, &arguments));
     assert_eq!(ended.await.unwrap().exit, 7);
     node.stop().await;

@@ -7,6 +7,7 @@ mod groups;
 mod handoff;
 mod modes;
 mod release;
+mod restore;
 mod sessions;
 mod tenures;
 
@@ -93,6 +94,8 @@ fn dispatch(entry: &mut Entry<'_>, command: Command) -> Result<(), Rejection> {
     match command {
         Command::InitCluster(cluster) => cluster::init(entry, cluster),
         Command::EnableFeature(feature) => cluster::enable(entry, feature),
+        Command::Restore(command) => restore::restore(entry, command),
+        Command::Settle(restored_at) => restore::settle(entry, restored_at),
         Command::CreateGroup(command) => groups::create(entry, command),
         Command::SetPolicy(command) => groups::set_policy(entry, command),
         Command::DeleteGroup(name) => groups::delete(entry, &name),

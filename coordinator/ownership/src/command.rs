@@ -80,6 +80,12 @@ pub enum Command {
     /// Stops the planned moves of a group, or lets them go on.
     #[n(18)]
     SetFreeze(#[n(0)] SetFreeze),
+    /// Makes the state of one cluster, as a backup holds it, that of a new cluster.
+    #[n(25)]
+    Restore(#[n(0)] Restore),
+    /// Ends the wait that began with the restore at that revision: shards may be granted again.
+    #[n(26)]
+    Settle(#[n(0)] Revision),
 }
 
 /// See [`Command::CreateGroup`].
@@ -379,6 +385,25 @@ pub struct DeleteCheckpoint {
     pub write_id: WriteId,
 }
 
+/// See [`Command::Restore`]. Applied once, to a backup, before a node of the new cluster has started.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Restore {
+    /// The cluster that the state belongs to. A precondition.
+    #[n(0)]
+    pub from: ClusterId,
+    /// Identity of the new cluster, never used before.
+    #[n(1)]
+    pub to: ClusterId,
+    /// Every floor is at least this: a number that no other restore of the same backup has.
+    #[n(2)]
+    pub floor_min: u64,
+    /// The shortest time for which nothing is granted, if the policies and sessions of the backup do
+    /// not ask for a longer one.
+    #[cbor(n(3), with = "crate::codec::millis")]
+    pub quiet_min: Duration,
+}
+
 /// Bytes that are no command this version knows.
 #[derive(Debug, thiserror::Error)]
 #[error("not a command of this version")]
@@ -459,6 +484,8 @@ impl fmt::Display for Command {
                 };
                 write!(f, "{verb} group={}", c.group)
             }
+            Self::Restore(c) => write!(f, "restore from={} to={}", c.from, c.to),
+            Self::Settle(restored_at) => write!(f, "settle restored_at={restored_at}"),
         }
     }
 }

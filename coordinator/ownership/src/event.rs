@@ -205,6 +205,15 @@ pub enum Event {
         #[n(0)]
         feature: Feature,
     },
+    /// The state of one cluster became that of another. The ends of all sessions are before it.
+    ClusterRestored {
+        /// The cluster of the backup.
+        from: ClusterId,
+        /// The new one.
+        to: ClusterId,
+    },
+    /// The wait after a restore is over: shards are granted.
+    ClusterSettled,
 }
 
 /// How a tenure ended.
@@ -249,7 +258,10 @@ impl Event {
     /// The group the event belongs to; `None` for events of the cluster.
     pub fn group(&self) -> Option<GroupId> {
         match self {
-            Self::ClusterInitialized { .. } | Self::FeatureEnabled { .. } => None,
+            Self::ClusterInitialized { .. }
+            | Self::FeatureEnabled { .. }
+            | Self::ClusterRestored { .. }
+            | Self::ClusterSettled => None,
             Self::GroupCreated { group, .. }
             | Self::PolicySet { group }
             | Self::GroupDeleting { group }
@@ -353,6 +365,10 @@ impl fmt::Display for Event {
                 write!(f, "floor raised shard={shard} floor={floor}")
             }
             Self::FeatureEnabled { feature } => write!(f, "feature enabled feature={feature:?}"),
+            Self::ClusterRestored { from, to } => {
+                write!(f, "cluster restored from={from} to={to}")
+            }
+            Self::ClusterSettled => f.write_str("cluster settled"),
         }
     }
 }

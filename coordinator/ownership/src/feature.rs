@@ -13,3 +13,43 @@ pub enum Feature {
     #[n(0)]
     Baseline,
 }
+
+impl Feature {
+    /// Every behaviour that this version knows.
+    pub const ALL: [Self; 1] = [Self::Baseline];
+
+    /// Its name, as operators write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Baseline => "baseline",
+        }
+    }
+
+    /// What it does, in one line for operators.
+    #[must_use]
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Baseline => "the behaviour of the first version; always on",
+        }
+    }
+
+    /// Finds a behaviour by its name; `None` if this version does not know it.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|feature| feature.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_behaviour_has_a_name_of_its_own() {
+        for feature in Feature::ALL {
+            assert_eq!(Feature::named(feature.name()), Some(feature));
+        }
+        assert_eq!(Feature::named("unheard-of"), None);
+    }
+}

@@ -44,6 +44,7 @@ pub fn check(state: &State) -> Vec<Violation> {
     quotas_are_kept(state, found.of(11));
     nothing_is_left_to_write(state, found.of(12));
     shards_are_indexed(state, found.of(13));
+    nobody_owns_before_a_restore_is_settled(state, found.of(20));
     found.violations
 }
 
@@ -366,4 +367,25 @@ fn shards_are_indexed(state: &State, mut finding: Finding<'_>) {
             format!("the index of revoked shards of {name} differs from the shards")
         });
     }
+}
+
+fn nobody_owns_before_a_restore_is_settled(state: &State, mut finding: Finding<'_>) {
+    let Some(restored) = state.restored() else {
+        return;
+    };
+    for (group, index, shard) in shards(state) {
+        finding.require(shard.owner().is_none(), || {
+            let name = &group.header.name;
+            format!(
+                "shard {index} of {name} is owned since a restore at {}",
+                restored.at
+            )
+        });
+    }
+    finding.require(state.cluster() != Some(restored.from), || {
+        format!("the restored cluster is {}, as before", restored.from)
+    });
+    finding.require(restored.at <= state.revision(), || {
+        format!("the restore at {} is still to come", restored.at)
+    });
 }

@@ -22,6 +22,7 @@
 //! | [`planner`] | which moves to propose |
 //! | [`record`] | the state on disk |
 //! | [`feature`] | behaviour switched on at one log index |
+//! | [`restored`] | what a cluster made from a backup waits for |
 //!
 //! # Invariants
 //!
@@ -42,6 +43,7 @@
 //! 11. Quotas are kept.
 //! 12. No change waits to be written.
 //! 13. A group's indices of unowned and of revoked shards say what its shards say.
+//! 20. Nobody owns a shard while a restored cluster waits for owners from before (P11).
 
 // Where every node must come to the same end, a number that rounds or an index that panics has no place.
 #![warn(clippy::float_arithmetic, clippy::indexing_slicing)]
@@ -59,6 +61,7 @@ pub mod policy;
 pub mod quota;
 pub mod record;
 pub mod rejection;
+pub mod restored;
 pub mod session;
 pub mod shard;
 mod shard_set;

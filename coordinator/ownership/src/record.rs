@@ -2,7 +2,7 @@
 //!
 //! | first byte | key goes on with | value |
 //! |---|---|---|
-//! | `m` | | cluster, revision, features |
+//! | `m` | | cluster, revision, features, what is left of a restore |
 //! | `g` | group id | [`GroupHeader`] |
 //! | `t` | group name | [`Tombstone`] |
 //! | `w` | group id, worker name | [`Worker`] |
@@ -22,6 +22,7 @@ use crate::feature::Feature;
 use crate::group::{GroupHeader, Tombstone};
 use crate::ids::{ClusterId, GroupId, Revision, SessionId, ShardIndex, WorkerName};
 use crate::policy::bounds;
+use crate::restored::Restored;
 use crate::session::{Session, Worker};
 use crate::shard::Shard;
 
@@ -59,6 +60,8 @@ pub(crate) struct Meta {
     pub(crate) revision: Revision,
     #[n(2)]
     pub(crate) features: Vec<Feature>,
+    #[n(3)]
+    pub(crate) restored: Option<Restored>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

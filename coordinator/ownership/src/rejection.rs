@@ -18,6 +18,15 @@ pub enum Rejection {
         /// Its identity.
         cluster: ClusterId,
     },
+    /// The state is that of another cluster than the command was made for.
+    #[error("the state is that of cluster {cluster}")]
+    OtherCluster {
+        /// Its identity.
+        cluster: ClusterId,
+    },
+    /// The cluster was restored from a backup, and owners from before may still believe.
+    #[error("the cluster was restored from a backup and grants nothing yet")]
+    Unsettled,
     /// No group has this name.
     #[error("no group is named {name}")]
     UnknownGroup {

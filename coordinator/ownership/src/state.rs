@@ -14,6 +14,7 @@ use crate::feature::Feature;
 use crate::group::{Group, GroupHeader, Tombstone};
 use crate::ids::{ClusterId, GroupId, Revision, SessionId, ShardIndex};
 use crate::record::{CorruptRecord, Meta, Record, RecordKey, RecordWrite};
+use crate::restored::Restored;
 use crate::session::Session;
 use crate::shard::Shard;
 
@@ -27,6 +28,7 @@ pub struct State {
     pub(crate) cluster: Option<ClusterId>,
     pub(crate) revision: Revision,
     pub(crate) features: BTreeSet<Feature>,
+    pub(crate) restored: Option<Restored>,
     pub(crate) groups: Arc<BTreeMap<GroupId, Arc<Group>>>,
     pub(crate) tombstones: Arc<BTreeMap<GroupName, Tombstone>>,
     pub(crate) sessions: Arc<BTreeMap<SessionId, Arc<Session>>>,
@@ -106,6 +108,17 @@ impl State {
     /// Whether a behaviour is on.
     pub fn enabled(&self, feature: Feature) -> bool {
         feature == Feature::Baseline || self.features.contains(&feature)
+    }
+
+    /// The restore that made this cluster, while nothing is granted for its sake; `None` in ordinary
+    /// life.
+    pub fn restored(&self) -> Option<Restored> {
+        self.restored
+    }
+
+    /// Behaviours that were switched on, in order.
+    pub fn features(&self) -> impl Iterator<Item = Feature> + '_ {
+        self.features.iter().copied()
     }
 
     /// A group by id, also while it is being deleted.
@@ -195,6 +208,7 @@ impl State {
                 cluster: self.cluster,
                 revision: self.revision,
                 features: self.features.iter().copied().collect(),
+                restored: self.restored,
             }),
             RecordKey::Group(id) => codec::to_vec(&self.groups.get(id)?.header),
             RecordKey::Tombstone(name) => codec::to_vec(self.tombstones.get(name)?),
@@ -235,6 +249,7 @@ impl State {
         self.cluster = meta.cluster;
         self.revision = meta.revision;
         self.features = meta.features.into_iter().collect();
+        self.restored = meta.restored;
     }
 
     /// Adds a group with all its shards as they are without a record, and indexes it.

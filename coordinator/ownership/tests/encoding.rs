@@ -19,7 +19,7 @@ use minicbor::{Decoder, Encoder};
 use tenure_fence::{Epoch, GroupName, Owner, Sequence, WriteId};
 use tenure_ownership::command::{
     Assign, CreateGroup, DeleteCheckpoint, EndPause, Force, Grant, Ready, Register, Release,
-    ReleaseCause, Released, Revoke, Seal, SetFreeze, SetPolicy, SetWorkerMode, Tenure,
+    ReleaseCause, Released, Restore, Revoke, Seal, SetFreeze, SetPolicy, SetWorkerMode, Tenure,
     WriteCheckpoint,
 };
 use tenure_ownership::event::EndCause;
@@ -146,11 +146,13 @@ fn kind(command: &Command) -> &'static str {
         Command::EnableFeature(_) => "EnableFeature",
         Command::EndPause(_) => "EndPause",
         Command::SetFreeze(_) => "SetFreeze",
+        Command::Restore(_) => "Restore",
+        Command::Settle(_) => "Settle",
     }
 }
 
 /// How many kinds [`kind`] knows.
-const KINDS: usize = 19;
+const KINDS: usize = 21;
 
 fn commands() -> Vec<Command> {
     let full_register = Register {
@@ -264,6 +266,13 @@ fn commands() -> Vec<Command> {
             write_id: WriteId::new(0xdead),
         }),
         Command::EnableFeature(Feature::Baseline),
+        Command::Restore(Restore {
+            from: CLUSTER,
+            to: ClusterId(9),
+            floor_min: 1 << 40,
+            quiet_min: Duration::from_secs(30),
+        }),
+        Command::Settle(Revision(12)),
     ]
 }
 

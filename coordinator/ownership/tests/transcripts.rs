@@ -186,3 +186,13 @@ fn no_script_is_left_out() {
         assert_eq!(calls, 1, "{name}.txt is run by {calls} tests");
     }
 }
+
+#[test]
+fn a_restore_ends_all_sessions_and_repeats_no_epoch() {
+    run("a_restore_ends_all_sessions_and_repeats_no_epoch");
+}
+
+#[test]
+fn a_restore_raises_floors_to_the_number_given_and_those_of_deleted_groups() {
+    run("a_restore_raises_floors_to_the_number_given_and_those_of_deleted_groups");
+}

@@ -2,15 +2,21 @@
 //!
 //! What can be read is written again and read once more: the two must be the same.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use prost::Message as _;
 use tenure_ownership::ids::ClusterId;
 use tenure_proto::raft::v1 as pb;
 
 use super::codec;
+use super::identity::NodeAddresses;
+use super::meta;
+use super::restore::{RestoreOptions, restore};
 use super::snapshot::{SnapshotContent, SnapshotError, SnapshotReader, SnapshotWriter};
 use super::types::StoredMembership;
 use super::wire;
-use crate::storage::{Files as _, MemoryFiles};
+use crate::storage::{Files as _, MemoryFiles, MemoryStorage, Storage};
 
 const CLUSTER: ClusterId = ClusterId(7);
 const FILE: &str = "fuzzed";
@@ -98,11 +104,51 @@ pub fn changed_snapshot(records: &[(Vec<u8>, Vec<u8>)], position: usize, change:
     }
 }
 
+/// Makes a cluster of a backup of some records, as of a log index.
+pub fn restored(records: &[(Vec<u8>, Vec<u8>)], index: u64) {
+    restore_file(written_at(records, index));
+}
+
+/// Makes a cluster of any bytes.
+pub fn restored_file(bytes: &[u8]) {
+    restore_file(bytes.to_vec());
+}
+
+fn restore_file(bytes: Vec<u8>) {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let options = RestoreOptions {
+        cluster: ClusterId(8),
+        addresses: NodeAddresses {
+            raft: "a:1".to_owned(),
+            client: "a:2".to_owned(),
+            http: String::new(),
+        },
+        floor_min: 1 << 40,
+        index_min: 1 << 20,
+        quiet_min: Duration::from_secs(1),
+    };
+    let file = Box::new(std::io::Cursor::new(bytes));
+    let found = meta::identity(storage.as_ref());
+    assert!(matches!(found, Ok(None)));
+    match restore(storage.as_ref(), file, &options) {
+        // Refusing is all that may happen to a file that nobody wrote, and it leaves no node.
+        Err(_) => assert!(matches!(meta::identity(storage.as_ref()), Ok(None))),
+        Ok(restored) => {
+            let identity = meta::identity(storage.as_ref());
+            assert!(matches!(identity, Ok(Some(found)) if found == restored.identity));
+        }
+    }
+}
+
 fn written(records: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    written_at(records, 7)
+}
+
+fn written_at(records: &[(Vec<u8>, Vec<u8>)], index: u64) -> Vec<u8> {
     let files = MemoryFiles::default();
     let content = SnapshotContent {
         cluster: CLUSTER,
-        last_log_id: Some(super::types::LogId::new_term_index(3, 7)),
+        last_log_id: Some(super::types::LogId::new_term_index(3, index)),
         membership: StoredMembership::default(),
     };
     let write = || -> Result<Vec<u8>, SnapshotError> {

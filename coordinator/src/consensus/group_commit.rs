@@ -24,6 +24,7 @@ use openraft::Instant as _;
 use tokio::sync::{mpsc, oneshot};
 
 use super::runtime;
+use super::sync_times::SyncTimes;
 use crate::storage::Storage;
 
 /// Completions that may wait for the next sync. One more makes the writer wait, which is how a slow
@@ -53,11 +54,21 @@ impl GroupCommit {
     /// # Errors
     ///
     /// An error if the operating system has no thread to give.
+    #[cfg(test)]
     pub(super) fn start(storage: Arc<dyn Storage>) -> io::Result<(Self, SyncTask)> {
+        Self::start_timed(storage, Arc::default())
+    }
+
+    /// As [`GroupCommit::start`]; `times` keeps how long the syncs take.
+    pub(super) fn start_timed(
+        storage: Arc<dyn Storage>,
+        times: Arc<SyncTimes>,
+    ) -> io::Result<(Self, SyncTask)> {
         let (queue, queued) = mpsc::channel(QUEUED_MAX);
         let running = start_task(
             Syncer {
                 storage,
+                times,
                 failure: None,
             },
             queued,
@@ -147,6 +158,7 @@ fn start_task(mut syncer: Syncer, mut queued: mpsc::Receiver<Completion>) -> io:
 /// What the task does, without the task.
 struct Syncer {
     storage: Arc<dyn Storage>,
+    times: Arc<SyncTimes>,
     /// The first failure, which is final.
     failure: Option<String>,
 }
@@ -161,7 +173,9 @@ impl Syncer {
                 tracing::error!(%error, "log cannot be synced, the node stops serving");
                 self.failure = Some(error);
             }
-            metrics::histogram!(crate::metrics::LOG_SYNC).record(begun.elapsed().as_secs_f64());
+            let took = begun.elapsed();
+            self.times.note(took);
+            metrics::histogram!(crate::metrics::LOG_SYNC).record(took.as_secs_f64());
         }
         for completion in batch.drain(..) {
             completion(match &self.failure {

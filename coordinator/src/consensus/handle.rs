@@ -18,6 +18,7 @@ use super::options::{ConsensusLimits, ConsensusOptions};
 use super::rounds::ReadRequest;
 use super::runtime::{Task, blocking};
 use super::state_machine::Shared;
+use super::sync_times::SyncTimes;
 use super::types::Raft;
 use crate::storage::{Storage, StorageError};
 
@@ -42,6 +43,7 @@ pub(super) struct Inner {
     pub(super) starting: tokio::sync::Mutex<()>,
     pub(super) leadership: Arc<watch::Sender<Leadership>>,
     pub(super) health: Arc<watch::Sender<Health>>,
+    pub(super) removed: Arc<watch::Sender<bool>>,
     pub(super) stop: CancellationToken,
     pub(super) tasks: Mutex<Vec<Task>>,
 }
@@ -55,6 +57,7 @@ pub(super) struct Running {
     /// Held while a snapshot is received.
     pub(super) receiving: tokio::sync::Mutex<()>,
     pub(super) sync_task: SyncTask,
+    pub(super) sync_times: Arc<SyncTimes>,
 }
 
 impl std::fmt::Debug for Consensus {

@@ -18,6 +18,7 @@ use super::leadership::member_of;
 use super::links::answer;
 use super::options::check_addresses;
 use super::runtime::{self, Moment};
+use super::status::Role;
 use super::types::{Raft, StoredMembership, TypeConfig, leader_in};
 
 /// Nodes a cluster may be made of. They get the ids from 1 on.
@@ -25,7 +26,7 @@ const INITIAL_NODES_MAX: usize = 9;
 
 /// The smallest id of a node that is added later, which is the index of a log entry: no two nodes
 /// can get the same, and none that of an initial node.
-const ADDED_ID_MIN: u64 = 10;
+pub(super) const ADDED_ID_MIN: u64 = 10;
 
 /// Time that is left for an operation.
 struct Budget {
@@ -202,8 +203,8 @@ impl Consensus {
         Ok(NodeId(id))
     }
 
-    /// Removes a node, which never comes back under its id. A leader that removes itself hands over
-    /// soon after.
+    /// Removes a node, which never comes back under its id. A leader that is asked to remove itself hands
+    /// leadership over first, and says who leads: that one removes it.
     ///
     /// # Errors
     ///
@@ -219,6 +220,9 @@ impl Consensus {
         let leaving = BTreeSet::from([node.0]);
         if voters == leaving {
             return Err(MembershipError::LastVoter { node });
+        }
+        if node == running.identity.node && voters.contains(&node.0) {
+            return Err(self.hand_over_to_be_removed(&budget).await);
         }
         // A voter without vote is a learner, which is then removed: openraft refuses to do both at
         // once for a node that is still a voter.
@@ -273,6 +277,27 @@ impl Consensus {
             .await?
             .map_err(|_| MembershipError::Stopped)?;
         Ok(())
+    }
+
+    /// Makes the voter that has most of the log lead, so that the workers find a leader at once. Returns
+    /// what the caller is told: nothing was changed, and who leads.
+    async fn hand_over_to_be_removed(&self, budget: &Budget) -> MembershipError {
+        let leadership = self.leadership();
+        let leader = leadership.borrow().leader.clone();
+        if !leadership.borrow().is_leader {
+            return MembershipError::NotLeader { leader };
+        }
+        let nodes = self.status().nodes;
+        let followers = nodes.iter().filter(|node| node.role == Role::Follower);
+        let Some(best) = followers.max_by_key(|node| node.matched) else {
+            return MembershipError::NotLeader { leader: None };
+        };
+        match self.transfer_leader(best.member.id, budget.left()).await {
+            Ok(()) => MembershipError::NotLeader {
+                leader: Some(best.member.clone()),
+            },
+            Err(error) => error,
+        }
     }
 
     /// Gives an unused node an id and adds it as a learner.

@@ -21,12 +21,15 @@
 //! | `identity` | who a node is and where it is reached |
 //! | `propose`, `reads`, `rounds` | commands in; reads that see every earlier command; the quorum's proof |
 //! | `membership`, `status`, `leadership` | who is in the cluster, how it does, who leads |
+//! | `peers`, `sync_times` | what other nodes answer, how long syncs take |
+//! | `standing` | whether this node still belongs to its cluster |
 //! | `leading` | this node as the leader of one term |
 //! | `past` | the history: read, and pruned in the background |
 //! | `envelope` | when, by whom and why an entry was proposed, for people |
 //! | `observer` | who is told what was applied |
 //! | `log_store`, `log_tail`, `group_commit`, `log_size` | openraft's log over [`Storage`](crate::storage::Storage) |
 //! | `state_machine`, `snapshot` | the state over `Storage`, snapshot files |
+//! | `backup`, `restore` | a snapshot for somebody who keeps it; a new cluster of one |
 //! | `connector`, `links`, `network`, `unanswered`, `peer_service` | the peer protocol |
 //! | `codec`, `wire`, `meta` | our own encoding of openraft's types, on disk and on the wire |
 //! | `types`, `runtime` | what openraft is instantiated with |
@@ -39,6 +42,7 @@
 //! * A node that cannot sync its log acknowledges nothing any more, and says so ([`Health`]).
 
 mod acknowledged;
+mod backup;
 mod codec;
 mod connector;
 mod envelope;
@@ -61,20 +65,25 @@ mod observer;
 mod options;
 mod past;
 mod peer_service;
+mod peers;
 mod propose;
 mod reads;
+mod restore;
 mod rounds;
 mod runtime;
 mod snapshot;
+mod standing;
 mod start;
 mod state_machine;
 mod status;
-#[cfg(all(test, feature = "rocksdb"))]
+mod sync_times;
+#[cfg(test)]
 mod tests;
 mod types;
 mod unanswered;
 mod wire;
 
+pub use self::backup::Backup;
 pub use self::connector::{Connector, InvalidAddress, Lane, TcpConnector, peer_endpoint};
 pub use self::envelope::{Envelope, Origin};
 pub use self::error::{AssignError, MembershipError, ProposeError, ReadError, StartError};
@@ -85,9 +94,12 @@ pub use self::leading::Leading;
 pub use self::observer::Observer;
 pub use self::options::{ConsensusLimits, ConsensusOptions, OptionsError, RaftTimings};
 pub use self::peer_service::{PeerHandler, PeerService};
+pub use self::peers::PeerAnswer;
 pub use self::propose::{Applied, Proposal};
+pub use self::restore::{RestoreError, RestoreOptions, RestoredCluster, restore};
 pub(crate) use self::runtime::blocking;
 pub use self::status::{ClusterStatus, NodeStatus, Role};
+pub use self::sync_times::LogSyncs;
 
 /// What a command did, or why it was refused.
 pub type Outcome = Result<tenure_ownership::apply::Effect, tenure_ownership::Rejection>;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
 use openraft::raft::VoteResponse;
+use tenure_ownership::feature::Feature;
 use tenure_proto::raft::v1 as pb;
 use tenure_proto::raft::v1::install_snapshot_request::{Header, Part};
 use tenure_proto::raft::v1::peer_server::{Peer, PeerServer};
@@ -18,6 +19,7 @@ use super::identity::{Identity, NodeId};
 use super::links::check_addressed;
 use super::runtime::{self, blocking};
 use super::snapshot::{CHUNK_BYTES_MAX, SnapshotFile};
+use super::standing::committed_membership;
 use super::types::{Snapshot, SnapshotMeta, TypeConfig};
 use super::wire;
 use crate::storage::FileWriter;
@@ -219,6 +221,19 @@ impl Peer for PeerHandler {
         Ok(Response::new(pb::AssignResponse {
             node_id: running.identity.node.0,
             used,
+        }))
+    }
+
+    async fn standing(
+        &self,
+        request: Request<pb::StandingRequest>,
+    ) -> Result<Response<pb::StandingResponse>, Status> {
+        let running = self.running(request.metadata())?;
+        let membership = committed_membership(&running.raft);
+        let membership = membership.as_ref().map(codec::stored_membership_to_proto);
+        Ok(Response::new(pb::StandingResponse {
+            membership,
+            features: Feature::ALL.map(|feature| feature.name().to_owned()).into(),
         }))
     }
 }

@@ -215,18 +215,33 @@ pub(super) struct SnapshotReader {
 }
 
 impl SnapshotReader {
-    /// Opens a file and reads its header.
+    /// Opens a file and reads its header. It must be of the node's own cluster.
     pub(super) fn open(
         files: &dyn Files,
         name: &str,
         cluster: ClusterId,
     ) -> Result<Self, SnapshotError> {
-        let file = io::BufReader::with_capacity(CHUNK_BYTES_MAX, files.open(name)?);
+        Self::begin(name, files.open(name)?, Some(cluster))
+    }
+
+    /// Reads the header of a file of whatever cluster, as a backup is. `name` is for messages.
+    pub(super) fn of_any_cluster(
+        name: &str,
+        file: Box<dyn Read + Send>,
+    ) -> Result<Self, SnapshotError> {
+        Self::begin(name, file, None)
+    }
+
+    fn begin(
+        name: &str,
+        file: Box<dyn Read + Send>,
+        cluster: Option<ClusterId>,
+    ) -> Result<Self, SnapshotError> {
         let mut reader = Self {
             name: name.to_owned(),
-            file,
+            file: io::BufReader::with_capacity(CHUNK_BYTES_MAX, file),
             content: SnapshotContent {
-                cluster,
+                cluster: cluster.unwrap_or(ClusterId(0)),
                 last_log_id: None,
                 membership: StoredMembership::default(),
             },
@@ -271,7 +286,11 @@ impl SnapshotReader {
         Ok(Some((key, value)))
     }
 
-    fn header(&self, bytes: Vec<u8>, cluster: ClusterId) -> Result<SnapshotContent, SnapshotError> {
+    fn header(
+        &self,
+        bytes: Vec<u8>,
+        cluster: Option<ClusterId>,
+    ) -> Result<SnapshotContent, SnapshotError> {
         let undecodable = |error: CodecError| self.corrupt(&error.to_string());
         let header: pb::SnapshotHeader =
             codec::decode("snapshot header", Bytes::from(bytes)).map_err(undecodable)?;
@@ -279,15 +298,15 @@ impl SnapshotReader {
             return Err(self.corrupt(&format!("its format is {}, not {FORMAT}", header.format)));
         }
         let found = codec::cluster_from_proto(&header.cluster_id).map_err(undecodable)?;
-        if found != cluster {
+        if let Some(expected) = cluster.filter(|expected| *expected != found) {
             return Err(SnapshotError::Foreign {
                 name: self.name.clone(),
                 found,
-                expected: cluster,
+                expected,
             });
         }
         Ok(SnapshotContent {
-            cluster,
+            cluster: found,
             last_log_id: header.last_log_id.map(codec::log_id_from_proto),
             membership: codec::stored_membership_from_proto(header.membership)
                 .map_err(undecodable)?,

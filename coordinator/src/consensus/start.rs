@@ -23,7 +23,9 @@ use super::peer_service::{PeerHandler, PeerService};
 use super::rounds::{self, Rounds};
 use super::runtime::{self, blocking};
 use super::snapshot::SnapshotError;
+use super::standing::Standing;
 use super::state_machine::{Shared, StateMachine};
+use super::sync_times::SyncTimes;
 use super::types::Raft;
 use crate::storage::{Batch, Storage, StorageError};
 
@@ -91,6 +93,7 @@ impl Consensus {
                 starting: tokio::sync::Mutex::new(()),
                 leadership: Arc::new(watch::Sender::default()),
                 health: Arc::new(watch::Sender::default()),
+                removed: Arc::new(watch::Sender::default()),
                 stop: CancellationToken::new(),
                 tasks: Mutex::default(),
             }),
@@ -127,6 +130,8 @@ impl Consensus {
         let (storage, observer) = (Arc::clone(&inner.storage), Arc::clone(&inner.observer));
         let history = inner.options.history;
         let wall_clock = Arc::clone(&inner.options.wall_clock);
+        let sync_times = Arc::new(SyncTimes::default());
+        let times = Arc::clone(&sync_times);
         let loading = move || -> Result<_, StartError> {
             let mut batch = Batch::new();
             meta::put_identity(&mut batch, identity);
@@ -140,8 +145,8 @@ impl Consensus {
             let state_machine = StateMachine::new(Arc::clone(&shared), history, wall_clock)?;
             // All that can be refused comes before the first task, which would have to be joined.
             let found = FoundLog::read(Arc::clone(&storage))?;
-            let (commit, sync_task) =
-                GroupCommit::start(storage).map_err(|source| StorageError::Io {
+            let (commit, sync_task) = GroupCommit::start_timed(storage, Arc::clone(&times))
+                .map_err(|source| StorageError::Io {
                     operation: "start its sync task",
                     source,
                 })?;
@@ -189,6 +194,13 @@ impl Consensus {
             wall_clock: Arc::clone(&inner.options.wall_clock),
             stop: inner.stop.clone(),
         };
+        let standing = Standing {
+            raft: raft.clone(),
+            links: Arc::clone(&inner.links),
+            identity,
+            removed: Arc::clone(&inner.removed),
+            stop: inner.stop.clone(),
+        };
         let compactor = Compactor {
             raft: raft.clone(),
             size,
@@ -204,6 +216,7 @@ impl Consensus {
         let tasks = [
             runtime::spawn(compactor.run()),
             runtime::spawn(pruner.run()),
+            runtime::spawn(standing.run()),
             runtime::spawn(rounds.run(requests, inner.stop.clone())),
             runtime::spawn(follower.run()),
             runtime::spawn(duties.run()),
@@ -221,6 +234,7 @@ impl Consensus {
             reads,
             receiving,
             sync_task,
+            sync_times,
         };
         // Only `run` sets it, and it is called once: at start, or under the `starting` lock.
         let _ = inner.running.set(running);

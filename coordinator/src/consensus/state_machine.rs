@@ -40,8 +40,9 @@ use tenure_ownership::ids::Revision;
 use tenure_ownership::record::RecordWrite;
 
 pub(super) use self::builder::SnapshotBuilder;
+pub(super) use self::current::pointer_to;
 pub(super) use self::pieces::SnapshotPieces;
-pub(super) use self::shared::Shared;
+pub(super) use self::shared::{Shared, load_state};
 use super::Outcome;
 use super::envelope::Envelope;
 use super::meta;

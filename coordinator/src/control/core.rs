@@ -43,7 +43,10 @@ mod committed;
 mod decided;
 mod opening;
 mod reports;
+mod settling;
 mod ticking;
+
+use self::settling::Settling;
 
 /// Something that happened.
 #[derive(Debug)]
@@ -129,6 +132,8 @@ enum Awaited {
     EndOfPause {
         pause: PauseId,
     },
+    /// The end of the wait after a restore.
+    Settlement,
 }
 
 /// All decisions of one leadership.
@@ -151,6 +156,8 @@ pub(super) struct Core {
     seen: Revision,
     /// When this leadership began to accept streams.
     accepted_at: Moment,
+    /// Of a cluster that was restored from a backup: when shards may be granted.
+    settling: Option<Settling>,
     /// When the next tick is expected; a much later one means that this process was stopped.
     tick_expected_at: Moment,
     /// The moment of the input at hand.
@@ -193,6 +200,9 @@ impl Core {
             next_ticket: 0,
             seen: state.revision(),
             accepted_at: now,
+            settling: state
+                .restored()
+                .map(|restored| Settling::new(restored, now)),
             tick_expected_at: now + TICK_MAX,
             now,
             outputs: Vec::new(),
@@ -234,6 +244,7 @@ impl Core {
             self.handoffs.next(),
             self.pauses.next(),
             self.planning.due_at(),
+            self.settling.as_ref().and_then(Settling::due_at),
             (!self.reports.is_empty()).then_some(self.reports_due_at),
             self.rounds.due_at(self.leases.window_min(), now),
         ];
@@ -257,6 +268,9 @@ impl Core {
             self.handoffs.shift(gap);
             self.pauses.shift(gap);
             self.planning.shift(gap);
+            if let Some(settling) = &mut self.settling {
+                settling.shift(gap);
+            }
             self.accepted_at = self.accepted_at + gap;
         }
         // Any input shows that the process runs; the next tick is due in time from here.

@@ -21,17 +21,29 @@ pub(super) async fn follow(
     stop: CancellationToken,
 ) {
     let mut leadership = consensus.leadership();
+    let mut removed = consensus.removed();
     let following = async {
         let mut caught_up = false;
         loop {
             let now = leadership.borrow_and_update().clone();
+            if *removed.borrow_and_update() {
+                set(&readiness, Readiness::Removed);
+                if removed.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
             if now.leader.is_some() && !caught_up {
                 set(&readiness, Readiness::CatchingUp);
                 caught_up = catch_up(&consensus, &hub).await;
                 continue;
             }
             set(&readiness, judge(&consensus, &now));
-            if leadership.changed().await.is_err() {
+            let changed = tokio::select! {
+                changed = leadership.changed() => changed,
+                changed = removed.changed() => changed,
+            };
+            if changed.is_err() {
                 return;
             }
         }

@@ -5,8 +5,9 @@ use tenure_proto::v1 as pb;
 use tenure_proto::v1::cluster_service_server::ClusterService;
 use tonic::{Request, Response, Status};
 
+use super::backup::{self, BackupStream};
 use super::context::RpcContext;
-use super::{convert, present, status};
+use super::{convert, diagnosis, features, present, status};
 use crate::consensus::{Member, NodeId, NodeStatus, Role};
 
 /// The cluster service.
@@ -17,6 +18,13 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn new(context: RpcContext) -> Self {
         Self { context }
+    }
+
+    fn settling_ms(&self) -> u64 {
+        let restored = self.context.consensus.read(|state| state.restored());
+        restored.map_or(0, |restored| {
+            u64::try_from(restored.quiet.as_millis()).unwrap_or(u64::MAX)
+        })
     }
 
     fn applied(&self) -> u64 {
@@ -43,6 +51,34 @@ fn member(status: NodeStatus) -> pb::Member {
 
 #[tonic::async_trait]
 impl ClusterService for Cluster {
+    type BackupStream = BackupStream;
+
+    async fn backup(
+        &self,
+        request: Request<pb::BackupRequest>,
+    ) -> Result<Response<BackupStream>, Status> {
+        let within = self.context.long_deadline(request.metadata());
+        let stream = backup::start(&self.context, request.get_ref().local, within).await?;
+        Ok(Response::new(stream))
+    }
+
+    async fn diagnose(
+        &self,
+        _request: Request<pb::DiagnoseRequest>,
+    ) -> Result<Response<pb::DiagnoseResponse>, Status> {
+        Ok(Response::new(diagnosis::diagnose(&self.context).await))
+    }
+
+    async fn enable_feature(
+        &self,
+        request: Request<pb::EnableFeatureRequest>,
+    ) -> Result<Response<pb::EnableFeatureResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let name = request.into_inner().name;
+        let revision = features::enable(&self.context, &name, within).await?;
+        Ok(Response::new(pb::EnableFeatureResponse { revision }))
+    }
+
     async fn init(
         &self,
         request: Request<pb::InitRequest>,
@@ -143,6 +179,8 @@ impl ClusterService for Cluster {
             snapshot_index: index(status.snapshot),
             members: status.nodes.into_iter().map(member).collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            settling_ms: self.settling_ms(),
+            removed: *self.context.consensus.removed().borrow(),
         }))
     }
 }

@@ -1,6 +1,7 @@
 //! What handlers share.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -17,9 +18,11 @@ use tonic::metadata::MetadataMap;
 use super::convert::TtlBounds;
 use super::state_cache::StateCache;
 use super::{origin, status};
-use crate::config::Limits;
-use crate::consensus::{Consensus, Proposal};
+use crate::clock::{Clock, ClockComparison};
+use crate::config::{Limits, RaftConfig};
+use crate::consensus::{Consensus, NodeAddresses, Proposal};
 use crate::metrics;
+use crate::wall_clock::WallClock;
 use crate::watch::Hub;
 
 /// Bounds of what a request may ask for, from the node's configuration.
@@ -57,6 +60,24 @@ pub struct RpcContext {
     pub(super) stop: CancellationToken,
     pub(super) watchers: Arc<AtomicUsize>,
     pub(super) states: Arc<StateCache>,
+    pub(super) about: Arc<About>,
+}
+
+/// What a node tells of itself to those who look after it.
+#[derive(Debug)]
+pub struct About {
+    /// Where it is reached, as its configuration has it.
+    pub addresses: NodeAddresses,
+    /// Its data folder.
+    pub data_dir: PathBuf,
+    /// Its timings.
+    pub raft: RaftConfig,
+    /// The clock that leases are measured with.
+    pub clock: Arc<dyn Clock>,
+    /// The time of day, which that clock is compared with since the start.
+    pub wall_clock: Arc<dyn WallClock>,
+    /// The comparison.
+    pub comparison: ClockComparison,
 }
 
 impl fmt::Debug for RpcContext {
@@ -74,14 +95,15 @@ impl RpcContext {
         consensus: Consensus,
         hub: Arc<Hub>,
         limits: RequestLimits,
-        peer_address: &str,
+        about: About,
         stop: CancellationToken,
     ) -> Self {
         Self {
             consensus,
             hub,
             limits: Arc::new(limits),
-            peer_address: peer_address.into(),
+            peer_address: about.addresses.raft.as_str().into(),
+            about: Arc::new(about),
             stop,
             watchers: Arc::default(),
             states: Arc::default(),

@@ -17,6 +17,8 @@
 //! | `history` | what happened |
 //! | `worker` | the worker stream |
 //! | `checkpoint`, `admin`, `cluster`, `health` | the other services |
+//! | `backup` | a backup on its way |
+//! | `diagnosis`, `features` | what a node has measured; behaviours that are switched on |
 //!
 //! # Invariants
 //!
@@ -24,11 +26,14 @@
 //! * Nothing here changes state: changes are proposed.
 
 mod admin;
+mod backup;
 mod checkpoint;
 mod cluster;
 mod context;
 mod convert;
+mod diagnosis;
 mod encoded;
+mod features;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod health;
@@ -52,7 +57,7 @@ use tonic::service::Routes;
 
 use crate::control::Control;
 
-pub use self::context::{RequestLimits, RpcContext};
+pub use self::context::{About, RequestLimits, RpcContext};
 pub(crate) use self::health::report as report_health;
 pub(crate) use self::origin::OriginLayer;
 

@@ -270,7 +270,10 @@ pub(super) fn event(
         })
     };
     let kind = match event {
-        Event::ClusterInitialized { .. } | Event::FeatureEnabled { .. } => return None,
+        Event::ClusterInitialized { .. }
+        | Event::FeatureEnabled { .. }
+        | Event::ClusterRestored { .. }
+        | Event::ClusterSettled => return None,
         Event::GroupCreated { .. } => changed(pb::GroupChange::Created),
         Event::PolicySet { .. } => changed(pb::GroupChange::PolicySet),
         Event::GroupDeleting { .. } => changed(pb::GroupChange::Deleting),

@@ -126,6 +126,11 @@ pub(crate) fn limit_reached(what: &str, limit: usize) -> Status {
         .status(format!("{what} are limited to {limit}"))
 }
 
+/// Answers a change of the cluster that is not possible as it is now.
+pub(crate) fn cluster_change_refused(why: impl Into<String>) -> Status {
+    Line::new(Code::FailedPrecondition, reason::CLUSTER_CHANGE_REFUSED).status(why)
+}
+
 /// Answers for a group that is not there.
 pub(crate) fn no_such_group(name: &tenure_fence::GroupName) -> Status {
     rejection(&Rejection::UnknownGroup { name: name.clone() })
@@ -253,7 +258,12 @@ fn line_of(rejection: &Rejection) -> Line {
         Rejection::NotInitialized => {
             Line::new(Code::Unavailable, reason::UNAVAILABLE).retry(RETRY_UNAVAILABLE)
         }
-        Rejection::AlreadyInitialized { .. } => failed(reason::CLUSTER_EXISTS),
+        Rejection::AlreadyInitialized { .. } | Rejection::OtherCluster { .. } => {
+            failed(reason::CLUSTER_EXISTS)
+        }
+        Rejection::Unsettled => {
+            Line::new(Code::Unavailable, reason::UNAVAILABLE).retry(RETRY_UNAVAILABLE)
+        }
         Rejection::UnknownGroup { .. } | Rejection::GroupGone { .. } => {
             Line::new(Code::NotFound, reason::GROUP_NOT_FOUND)
         }

@@ -3,7 +3,10 @@
 //! They run one after the other, whatever the test runner does: several measure, and each has the
 //! machine for itself.
 
+mod backups;
+mod bare_owner;
 mod cut_off;
+mod growth;
 mod kills;
 mod old_copy;
 mod one_name;

@@ -27,106 +27,10 @@ use tenure_fence::kit;
 use tenure_fence::kit::Harness;
 use tenure_fence::kit::Holder;
 use tenure_proto::v1 as pb;
-use tenure_proto::v1::attach_request::Message as Up;
-use tenure_proto::v1::attach_response::Message as Down;
-use tenure_proto::v1::worker_service_client::WorkerServiceClient;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
 use tonic::transport::Channel;
 
+use crate::bare_owner::BareOwner;
 use crate::story::turn;
-
-/// An owner that does nothing but hold: every message is sent by hand.
-struct BareOwner {
-    ups: mpsc::Sender<pb::AttachRequest>,
-    downs: Streaming<pb::AttachResponse>,
-    session: pb::Session,
-    tenure: pb::Tenure,
-}
-
-impl BareOwner {
-    async fn register(leader: Channel, group: &str, worker: String) -> Self {
-        let (ups, queue) = mpsc::channel(8);
-        let register = pb::Register {
-            group: group.to_owned(),
-            nonce: rand::random::<u128>().to_be_bytes().to_vec().into(),
-            worker,
-            attempt: 1,
-            ..pb::Register::default()
-        };
-        send(&ups, Up::Register(register)).await;
-        let mut client = WorkerServiceClient::new(leader);
-        let mut downs = client
-            .attach(ReceiverStream::new(queue))
-            .await
-            .unwrap()
-            .into_inner();
-        let Down::Registered(registered) = next(&mut downs).await else {
-            panic!("not registered")
-        };
-        let mut owner = Self {
-            ups,
-            downs,
-            session: registered.session.unwrap(),
-            tenure: pb::Tenure::default(),
-        };
-        owner.granted().await;
-        owner
-    }
-
-    /// Waits for a grant above the tenure held last.
-    async fn granted(&mut self) {
-        loop {
-            if let Down::Granted(granted) = next(&mut self.downs).await {
-                self.tenure = granted.grants[0].tenure.unwrap();
-                return;
-            }
-        }
-    }
-
-    async fn release(&self) {
-        let release = pb::Release {
-            tenure: Some(self.tenure),
-            cause: pb::ReleaseCause::Finished.into(),
-            ..pb::Release::default()
-        };
-        send(
-            &self.ups,
-            Up::Released(pb::Released {
-                releases: vec![release],
-            }),
-        )
-        .await;
-    }
-
-    async fn leave(mut self) {
-        // First, or the shard might be granted to this owner once more before it has left, and the
-        // next tenure would not be the next epoch.
-        send(&self.ups, Up::Stopping(pb::Stopping {})).await;
-        self.release().await;
-        send(&self.ups, Up::Leaving(pb::Leaving {})).await;
-        while self.downs.message().await.unwrap().is_some() {}
-    }
-}
-
-async fn send(ups: &mpsc::Sender<pb::AttachRequest>, message: Up) {
-    ups.send(pb::AttachRequest {
-        message: Some(message),
-    })
-    .await
-    .unwrap();
-}
-
-async fn next(downs: &mut Streaming<pb::AttachResponse>) -> Down {
-    downs
-        .message()
-        .await
-        .unwrap()
-        .expect("the stream ended")
-        .message
-        .unwrap()
-}
 
 fn group_name(number: u32) -> String {
     format!("kit-{number}")

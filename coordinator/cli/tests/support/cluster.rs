@@ -1,7 +1,10 @@
 //! Answers about the cluster.
 
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
 use tenure_proto::reason;
 use tenure_proto::v1;
+use tenure_proto::v1::backup_response::Part;
 use tenure_proto::v1::cluster_service_server::ClusterService;
 use tonic::{Code, Request, Response, Status};
 
@@ -10,6 +13,80 @@ use super::{CLUSTER, LARGEST};
 
 #[tonic::async_trait]
 impl ClusterService for Fake {
+    type BackupStream = BoxStream<'static, Result<v1::BackupResponse, Status>>;
+
+    /// A backup of twelve bytes; a local one breaks off or is damaged.
+    async fn backup(
+        &self,
+        request: Request<v1::BackupRequest>,
+    ) -> Result<Response<Self::BackupStream>, Status> {
+        let whole = b"twelve bytes";
+        let header = v1::BackupHeader {
+            cluster_id: CLUSTER.to_vec().into(),
+            revision: LARGEST,
+            size_bytes: whole.len() as u64,
+            crc32c: crc32c::crc32c(whole),
+            groups: 2,
+            shards: 64,
+            node_id: 2,
+        };
+        let piece = |bytes: &'static [u8]| {
+            Part::Piece(v1::BackupPiece {
+                bytes: bytes.into(),
+            })
+        };
+        let mut parts = vec![Ok(Part::Header(header)), Ok(piece(b"twelve "))];
+        match request.into_inner().local {
+            false => parts.push(Ok(piece(b"bytes"))),
+            true => parts.push(Err(Status::unavailable("this node is stopping"))),
+        }
+        let parts = parts
+            .into_iter()
+            .map(|part| part.map(|part| v1::BackupResponse { part: Some(part) }));
+        Ok(Response::new(
+            stream::iter(parts.collect::<Vec<_>>()).boxed(),
+        ))
+    }
+
+    async fn diagnose(
+        &self,
+        _: Request<v1::DiagnoseRequest>,
+    ) -> Result<Response<v1::DiagnoseResponse>, Status> {
+        let feature = |name: &str, enabled| v1::FeatureReading {
+            name: name.to_owned(),
+            description: format!("what {name} does"),
+            enabled,
+        };
+        let peer = |node_id, features: &[&str]| v1::PeerReading {
+            node_id,
+            round_trip_us: Some(400),
+            features: features.iter().map(|&name| name.to_owned()).collect(),
+        };
+        Ok(Response::new(v1::DiagnoseResponse {
+            node_id: 2,
+            features: vec![feature("baseline", true), feature("later", false)],
+            peers: vec![peer(1, &["baseline", "later"]), peer(3, &["baseline"])],
+            ..v1::DiagnoseResponse::default()
+        }))
+    }
+
+    async fn enable_feature(
+        &self,
+        request: Request<v1::EnableFeatureRequest>,
+    ) -> Result<Response<v1::EnableFeatureResponse>, Status> {
+        self.change("enable")?;
+        if request.into_inner().name == "later" {
+            return Err(refused(
+                Code::FailedPrecondition,
+                reason::CLUSTER_CHANGE_REFUSED,
+                "node 3 does not know later: update it first",
+            ));
+        }
+        Ok(Response::new(v1::EnableFeatureResponse {
+            revision: LARGEST,
+        }))
+    }
+
     async fn init(
         &self,
         _: Request<v1::InitRequest>,
@@ -89,6 +166,7 @@ impl ClusterService for Fake {
                 member(3, false, 0),
             ],
             version: "0.1.0".to_owned(),
+            ..v1::StatusResponse::default()
         }))
     }
 }

@@ -15,6 +15,7 @@ use crate::group::{Group, GroupHeader, GroupPhase, Tombstone};
 use crate::ids::{ClusterId, GroupId, Revision, SessionId, ShardIndex, WorkerName};
 use crate::record::RecordKey;
 use crate::rejection::Rejection;
+use crate::restored::Restored;
 use crate::session::{Session, Worker, WorkerMode};
 use crate::shard::{Shard, ShardState};
 use crate::state::State;
@@ -59,6 +60,11 @@ impl<'a> Entry<'a> {
 
     pub(super) fn set_cluster(&mut self, cluster: ClusterId) {
         self.state.cluster = Some(cluster);
+        self.touch(RecordKey::Meta);
+    }
+
+    pub(super) fn set_restored(&mut self, restored: Option<Restored>) {
+        self.state.restored = restored;
         self.touch(RecordKey::Meta);
     }
 

@@ -27,6 +27,9 @@ pub(super) fn assign(entry: &mut Entry<'_>, command: Assign) -> Result<(), Rejec
         let name = group.header.name.clone();
         return Err(Rejection::GroupDeleting { name });
     }
+    if entry.state().restored().is_some() {
+        return Err(Rejection::Unsettled);
+    }
     for item in command.grants {
         if let Err(rejection) = grant(entry, id, item) {
             entry.refuse(item.shard, rejection);

@@ -75,10 +75,14 @@ impl<'a> Draft<'a> {
         let Some(group) = state.group(id) else {
             return Err(report);
         };
-        if group.header.phase == GroupPhase::Deleting {
+        let moveless = match group.header.phase {
+            GroupPhase::Deleting => Some(Reason::GroupDeleting),
+            GroupPhase::Active => state.restored().map(|_| Reason::Restored),
+        };
+        if let Some(reason) = moveless {
             group
                 .unowned()
-                .for_each(|(shard, _)| report.note(Reason::GroupDeleting, shard));
+                .for_each(|(shard, _)| report.note(reason, shard));
             return Err(report);
         }
         report.in_flight = group.revoking_count();

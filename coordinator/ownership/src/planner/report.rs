@@ -38,6 +38,8 @@ pub enum Reason {
     GroupDeleting,
     /// The epochs of the shard are used up.
     EpochExhausted,
+    /// The cluster was restored from a backup; owners from before may still believe.
+    Restored,
 }
 
 impl fmt::Display for Reason {
@@ -58,6 +60,7 @@ impl fmt::Display for Reason {
             Self::Frozen => "frozen",
             Self::GroupDeleting => "group deleting",
             Self::EpochExhausted => "epoch exhausted",
+            Self::Restored => "restored",
         })
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure_fence::{Epoch, GroupName, Owner, Sequence, WriteId};
 use tenure_ownership::command::{
     Assign, CreateGroup, DeleteCheckpoint, EndPause, Force, Grant, Ready, Register, Release,
-    ReleaseCause, Released, Revoke, Seal, SetFreeze, SetPolicy, SetWorkerMode, Tenure,
+    ReleaseCause, Released, Restore, Revoke, Seal, SetFreeze, SetPolicy, SetWorkerMode, Tenure,
     WriteCheckpoint,
 };
 use tenure_ownership::feature::Feature;
@@ -38,7 +38,12 @@ pub(crate) fn command(state: &State, throw: &Throw) -> Command {
     if state.cluster().is_none() && !dice.one_in(4) {
         return Command::InitCluster(CLUSTER);
     }
-    match dice.roll(40) {
+    if let Some(restored) = state.restored()
+        && dice.one_in(4)
+    {
+        return Command::Settle(restored.at);
+    }
+    match dice.roll(41) {
         0 => Command::InitCluster(CLUSTER),
         1..4 => Command::CreateGroup(dice.create()),
         4 => Command::SetPolicy(dice.set_policy()),
@@ -56,6 +61,10 @@ pub(crate) fn command(state: &State, throw: &Throw) -> Command {
         32..35 => Command::Seal(dice.seal()),
         35..38 => Command::WriteCheckpoint(dice.write()),
         38 => Command::DeleteCheckpoint(dice.delete_checkpoint()),
+        39 => match dice.roll(4) {
+            0 => Command::Restore(dice.restore()),
+            _ => Command::Settle(Revision(dice.roll(60) as u64)),
+        },
         _ => Command::EnableFeature(Feature::Baseline),
     }
 }
@@ -133,6 +142,21 @@ impl Dice<'_> {
             current.unwrap_or(any)
         };
         Tenure { shard, epoch }
+    }
+
+    /// Mostly of the state's own cluster.
+    fn restore(&mut self) -> Restore {
+        let own = self.state.cluster().unwrap_or(CLUSTER);
+        let from = if self.one_in(8) { ClusterId(99) } else { own };
+        Restore {
+            from,
+            to: ClusterId(if self.one_in(8) { own.0 } else { own.0 + 1 }),
+            floor_min: match self.roll(4) {
+                0 => self.fence().get(),
+                other => other as u64 * (1 << 33),
+            },
+            quiet_min: Duration::from_secs(self.roll(3) as u64),
+        }
     }
 
     fn create(&mut self) -> CreateGroup {
@@ -335,7 +359,8 @@ impl Dice<'_> {
             .group(group)
             .map(|group| group.header.name.clone());
         let any = self.name();
-        let cluster = if self.one_in(30) { 8 } else { CLUSTER.0 };
+        let own = self.state.cluster().unwrap_or(CLUSTER).0;
+        let cluster = if self.one_in(30) { own + 1 } else { own };
         let owner = Owner {
             cluster,
             session: session.0,

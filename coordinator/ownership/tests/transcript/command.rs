@@ -9,7 +9,7 @@
 //! ready a1 0@1 [stores=x,y]                 release a1 0@1 [lost] [failed="why"] [ahead=9]
 //! force 0@1                                 seal a1 0@1 [cluster=8]
 //! write a1 0@1 seq=1 id=1 data=text         erase a1 0@1 seq=1 id=1
-//! feature baseline
+//! feature baseline                          restore to=8 [from=7] [floor=9] [quiet=5s]    settle 12
 //! show [sessions|workers|shards|groups]
 //! ```
 //!
@@ -23,7 +23,7 @@ use tenure_fence::{Epoch, GroupName, Owner, Sequence, WriteId};
 use tenure_ownership::Command;
 use tenure_ownership::command::{
     Assign, CreateGroup, DeleteCheckpoint, EndPause, Force, Grant, Ready, Register, Release,
-    ReleaseCause, Released, Revoke, Seal, SetFreeze, SetPolicy, SetWorkerMode, Tenure,
+    ReleaseCause, Released, Restore, Revoke, Seal, SetFreeze, SetPolicy, SetWorkerMode, Tenure,
     WriteCheckpoint,
 };
 use tenure_ownership::feature::Feature;
@@ -97,6 +97,13 @@ impl Words<'_> {
                 self.plain.retain(|word| word != "baseline");
                 Command::EnableFeature(Feature::Baseline)
             }
+            "restore" => Command::Restore(Restore {
+                from: ClusterId(self.number("from", 7)?),
+                to: ClusterId(self.number("to", 8)?),
+                floor_min: self.number("floor", 0)?,
+                quiet_min: self.duration("quiet")?.unwrap_or_default(),
+            }),
+            "settle" => Command::Settle(Revision(number(&self.word()?)?)),
             "create" => self.create()?,
             "policy" => self.policy_command()?,
             "delete" => Command::DeleteGroup(self.group()?),

@@ -23,7 +23,10 @@ pub(super) fn snapshot_of(content: &SnapshotContent, file: SnapshotFile) -> Snap
     }
 }
 
-pub(super) fn pointer_to(content: &SnapshotContent, file: &SnapshotFile) -> pb::SnapshotPointer {
+pub(in super::super) fn pointer_to(
+    content: &SnapshotContent,
+    file: &SnapshotFile,
+) -> pb::SnapshotPointer {
     pb::SnapshotPointer {
         file_name: file.name.clone(),
         size_bytes: file.size_bytes,

@@ -129,7 +129,7 @@ impl Shared {
         Generation(self.generation.load(Ordering::Acquire))
     }
 
-    pub(super) fn current_snapshot(&self) -> Option<Snapshot> {
+    pub(in super::super) fn current_snapshot(&self) -> Option<Snapshot> {
         self.snapshot
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -212,7 +212,8 @@ fn remove_other_files(
     Ok(())
 }
 
-pub(super) fn load_state(
+/// Reads the state of a generation of records. Blocks.
+pub(in super::super) fn load_state(
     storage: &dyn Storage,
     generation: Generation,
 ) -> Result<State, StorageError> {

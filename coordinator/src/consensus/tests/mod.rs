@@ -1,11 +1,27 @@
 //! Tests that need to see what the folder hides.
 
+#![cfg_attr(
+    not(feature = "rocksdb"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "the tests on disks use the rest of the helpers"
+    )
+)]
+
+#[cfg(feature = "rocksdb")]
 mod crash;
+#[cfg(feature = "rocksdb")]
 mod durability;
 mod encoding;
+#[cfg(feature = "rocksdb")]
 mod refusal;
+mod restores;
+#[cfg(feature = "rocksdb")]
 mod snapshots;
+#[cfg(feature = "rocksdb")]
 mod suite;
+#[cfg(feature = "rocksdb")]
 mod unwritten;
 
 use std::io::Read as _;
@@ -16,6 +32,7 @@ use futures::stream;
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry as _;
 use openraft::storage::RaftStateMachine as _;
+#[cfg(feature = "rocksdb")]
 use tempfile::TempDir;
 use tenure_ownership::Command;
 use tenure_ownership::command::CreateGroup;
@@ -32,7 +49,9 @@ use super::snapshot::SnapshotFile;
 use super::state_machine::{Shared, StateMachine};
 use super::types::{EncodedCommand, Entry, LogId, Snapshot};
 use crate::history::HistoryOptions;
-use crate::storage::{RocksOptions, RocksStorage, Storage};
+use crate::storage::Storage;
+#[cfg(feature = "rocksdb")]
+use crate::storage::{RocksOptions, RocksStorage};
 use crate::wall_clock::system;
 
 const CLUSTER: ClusterId = ClusterId(0x7e);
@@ -54,11 +73,13 @@ struct Stores {
 }
 
 /// Small buffers: many of these are opened.
+#[cfg(feature = "rocksdb")]
 const SMALL: RocksOptions = RocksOptions {
     write_buffer_bytes: 1 << 20,
     background_jobs: 1,
 };
 
+#[cfg(feature = "rocksdb")]
 fn open_rocks(folder: &TempDir) -> Arc<dyn Storage> {
     Arc::new(RocksStorage::open(folder.path().join("data"), SMALL).unwrap())
 }

@@ -74,6 +74,7 @@ impl Core {
                     self.pauses.retry(pause, now + RETRY);
                 }
             }
+            Awaited::Settlement => self.settlement_decided(now, &decision, state),
         }
     }
 

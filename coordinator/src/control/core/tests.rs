@@ -7,5 +7,6 @@ mod lost_messages;
 mod modes;
 mod names;
 mod refusals;
+mod settling;
 mod streams;
 mod world;

@@ -31,6 +31,7 @@ impl Core {
         self.force(now, state);
         self.end_pauses(now, state);
         self.retry_reports(now);
+        self.settle(now);
         for group in self.handoffs.take_delays(now) {
             self.planning.touch(group);
         }
