@@ -76,6 +76,7 @@ async fn look(settings: &Settings, address: &str) -> Result<Looked, CliError> {
         addresses: vec![address.to_owned()],
         timeout: settings.timeout.min(NODE_MAX),
         tls: settings.tls.clone(),
+        origin: settings.origin.clone(),
     };
     let connection = Connection::new(&settings)?;
     let status =

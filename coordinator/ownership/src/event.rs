@@ -206,13 +206,17 @@ pub enum Event {
         feature: Feature,
     },
     /// The state of one cluster became that of another. The ends of all sessions are before it.
+    #[n(30)]
     ClusterRestored {
         /// The cluster of the backup.
+        #[n(0)]
         from: ClusterId,
         /// The new one.
+        #[n(1)]
         to: ClusterId,
     },
     /// The wait after a restore is over: shards are granted.
+    #[n(31)]
     ClusterSettled,
 }
 

@@ -45,6 +45,14 @@ impl Event {
                 kind: "feature-enabled",
                 ..Subject::default()
             },
+            Self::ClusterRestored { .. } => Subject {
+                kind: "cluster-restored",
+                ..Subject::default()
+            },
+            Self::ClusterSettled => Subject {
+                kind: "cluster-settled",
+                ..Subject::default()
+            },
             Self::GroupCreated { group, .. } => of_group("group-created", group),
             Self::PolicySet { group } => of_group("policy-set", group),
             Self::GroupDeleting { group } => of_group("group-deleting", group),

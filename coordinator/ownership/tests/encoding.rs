@@ -383,7 +383,7 @@ fn commands_are_encoded_as_ever() {
 }
 
 /// The name of an event's kind: none is missing below.
-const EVENT_KINDS: usize = 16;
+const EVENT_KINDS: usize = 18;
 
 /// One event of every kind, and a tenure that ended in every way.
 fn events() -> Vec<Event> {
@@ -474,6 +474,11 @@ fn events() -> Vec<Event> {
         Event::FeatureEnabled {
             feature: Feature::Baseline,
         },
+        Event::ClusterRestored {
+            from: CLUSTER,
+            to: ClusterId(9),
+        },
+        Event::ClusterSettled,
     ]
 }
 

@@ -73,6 +73,7 @@ async fn who_owned_a_shard_and_why_it_moved_is_known_after_a_restart() {
         group: "orders".to_owned(),
         worker: "worker-1".to_owned(),
         mode: pb::WorkerMode::Draining.into(),
+        pause_timeout_ms: 0,
     };
     let drained = AdminServiceClient::new(single.channel.clone())
         .set_worker_mode(asked(drain))
