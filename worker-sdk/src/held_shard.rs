@@ -19,7 +19,9 @@ use crate::backoff::Backoff;
 use crate::clock::{Clock, Moment};
 use crate::connection::Connection;
 use crate::error::{LostReason, ShardError};
+use crate::load::Loads;
 use crate::session::belief::BeliefView;
+use crate::session::tenure::TenureId;
 use crate::status::{RefusedWrite, Tally};
 use crate::stores::{AttachedStore, Stores};
 use crate::token_checker;
@@ -65,6 +67,7 @@ pub(crate) struct HandleContext {
     pub(crate) stores: Arc<Stores>,
     pub(crate) connection: Connection,
     pub(crate) tally: Arc<Tally>,
+    pub(crate) loads: Loads,
     /// How long a call on a store is repeated before its failure is reported to the handler.
     pub(crate) store_timeout: Duration,
     pub(crate) reports: mpsc::Sender<Report>,
@@ -248,6 +251,20 @@ impl HeldShard {
         let answer = read.await;
         self.require_current()?;
         Ok(answer)
+    }
+
+    /// Reports how much load the shard is, in a unit that all workers of the group share: requests a second,
+    /// bytes, anything that adds up.
+    ///
+    /// What was reported last goes to the coordinator about every second, and counts until something else is
+    /// reported; of a handle that is dead nothing is sent. A group whose policy has `balance_by=load` evens
+    /// it out among its workers, any other ignores it. Returns at once and never fails.
+    pub fn report_load(&self, load: u64) {
+        let tenure = TenureId {
+            shard: self.inner.shard.index,
+            epoch: self.inner.token.epoch,
+        };
+        self.inner.context.loads.report(tenure, load);
     }
 
     /// Returns whether no other worker can own the shard at this moment.

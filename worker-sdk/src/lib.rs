@@ -42,6 +42,7 @@ mod convert;
 mod error;
 mod handler;
 mod held_shard;
+mod load;
 mod replicated;
 mod router;
 mod session;

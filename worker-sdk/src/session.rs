@@ -56,6 +56,7 @@ use crate::connection::ConnectionOptions;
 use crate::error::{LostReason, RunError};
 use crate::handler::AnyHandler;
 use crate::held_shard::{HandleContext, Report};
+use crate::load::LOADS_EVERY;
 use crate::status::Tally;
 use belief::Belief;
 use converge::Tenures;
@@ -113,6 +114,8 @@ pub(crate) struct Session {
     /// When the leader last showed that it leads.
     heard_at: Moment,
     heartbeat_at: Moment,
+    /// When loads go along with a heartbeat again.
+    loads_at: Moment,
     tenures: Tenures,
     work: Work,
     /// When handles die that were asked back.
@@ -162,6 +165,7 @@ impl Session {
             registered: false,
             heard_at: now,
             heartbeat_at: Moment::NEVER,
+            loads_at: now,
             tenures: Tenures::default(),
             drains: BTreeSet::new(),
             ready: Vec::new(),
@@ -297,10 +301,15 @@ impl Session {
         };
         self.sequence += 1;
         belief.sent(self.sequence, now);
-        let heartbeat = v1::Heartbeat {
+        let mut heartbeat = v1::Heartbeat {
             sequence: self.sequence,
             loads: Vec::new(),
         };
+        if now >= self.loads_at {
+            let tenures = &self.tenures;
+            heartbeat.loads = self.context.loads.of_held(|tenure| tenures.holds(tenure));
+            self.loads_at = now + LOADS_EVERY;
+        }
         self.heartbeat_at = now + belief.terms().heartbeat_interval();
         self.send(Up::Heartbeat(heartbeat));
     }

@@ -16,6 +16,7 @@ use crate::connection::Connection;
 use crate::error::RunError;
 use crate::handler::AnyHandler;
 use crate::held_shard::HandleContext;
+use crate::load::Loads;
 use crate::session::belief::BeliefView;
 use crate::session::{Session, SessionOptions};
 use crate::status::{Observer, Tally};
@@ -122,6 +123,7 @@ impl Worker {
             stores,
             connection: self.calls,
             tally: self.tally,
+            loads: Loads::default(),
             store_timeout: self.store_timeout,
             reports: reporter,
         });

@@ -22,6 +22,10 @@ pub enum OperatorCommand {
     Worker(Area<WorkerCommand>),
     /// Print what happened, with who asked for it and why
     Events(EventsArguments),
+    /// Show what would move in a group and why, and what will not and why; changes nothing
+    Plan(PlanArguments),
+    /// Even a group out now, whatever imbalance its policy tolerates
+    Rebalance(RebalanceArguments),
     /// Print what happens in a group, one line for each event, until Ctrl-C
     Watch(WatchArguments),
     /// Ask whether a fencing token is current
@@ -40,6 +44,8 @@ impl OperatorCommand {
             Self::Shard(area) => &area.options,
             Self::Worker(area) => &area.options,
             Self::Events(events) => &events.options,
+            Self::Plan(plan) => &plan.options,
+            Self::Rebalance(rebalance) => &rebalance.options,
             Self::Watch(watch) => &watch.options,
             Self::Token(area) => &area.options,
             Self::Cluster(area) => &area.options,
@@ -147,6 +153,30 @@ pub enum ShardCommand {
         #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
         last: u32,
     },
+    /// Say which worker a shard belongs on, or which it is never placed on; replaces what was said before
+    Pin {
+        /// The shard, as group/index
+        #[arg(value_name = "GROUP/INDEX")]
+        shard: ShardRef,
+        /// The worker it belongs on; it goes there whatever share that worker has
+        #[arg(long, value_name = "WORKER", required_unless_present = "avoid")]
+        to: Option<String>,
+        /// A worker it is never placed on; may be repeated, up to 8
+        #[arg(long, value_name = "WORKER", conflicts_with = "to")]
+        avoid: Vec<String>,
+    },
+    /// Let a shard be on any worker again
+    Unpin {
+        /// The shard, as group/index
+        #[arg(value_name = "GROUP/INDEX")]
+        shard: ShardRef,
+    },
+    /// End the quarantine of a shard, so that it is granted again
+    Retry {
+        /// The shard, as group/index
+        #[arg(value_name = "GROUP/INDEX")]
+        shard: ShardRef,
+    },
     /// Find the shard of a key
     Lookup {
         /// Name of the group
@@ -244,6 +274,33 @@ pub struct EventsArguments {
     /// Go on with what happens from now on, until Ctrl-C
     #[arg(long)]
     pub follow: bool,
+    // Last, because its heading holds for all that follows.
+    /// How to reach the coordinators.
+    #[command(flatten)]
+    pub options: ClientOptions,
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArguments {
+    /// Name of the group
+    pub group: String,
+    /// How to reach the coordinators.
+    #[command(flatten)]
+    pub options: ClientOptions,
+}
+
+/// Arguments of `rebalance`.
+#[derive(Debug, Args)]
+pub struct RebalanceArguments {
+    /// Name of the group
+    pub group: String,
+    /// Show what would move, and move nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Most served shards to move; not more than may be on the move at once in any case
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_moves: Option<u32>,
     // Last, because its heading holds for all that follows.
     /// How to reach the coordinators.
     #[command(flatten)]

@@ -177,6 +177,8 @@ async fn show(
         ("opening", group.opening.to_string()),
         ("revoking", group.revoking.to_string()),
         ("unowned", group.unowned.to_string()),
+        ("quarantined", group.quarantined.to_string()),
+        ("pinned", group.pinned.to_string()),
         ("workers", group.workers.to_string()),
         ("checkpoints", text::bytes(group.checkpoint_bytes)),
         ("policy_revision", group.policy_revision.to_string()),
@@ -191,7 +193,7 @@ async fn show(
             ),
         );
     }
-    rows.extend(policy::details(&group.policy.unwrap_or_default()));
+    rows.extend(policy::details(&group.policy.clone().unwrap_or_default()));
     console.details(rows)
 }
 
@@ -323,6 +325,8 @@ struct GroupView {
     opening: u32,
     revoking: u32,
     unowned: u32,
+    quarantined: u32,
+    pinned: u32,
     workers: u32,
     checkpoint_bytes: Wide,
     policy_revision: Wide,
@@ -355,10 +359,12 @@ impl From<&v1::Group> for GroupView {
             opening: group.opening,
             revoking: group.revoking,
             unowned: group.unowned,
+            quarantined: group.quarantined,
+            pinned: group.pinned,
             workers: group.workers,
             checkpoint_bytes: Wide(group.checkpoint_bytes),
             policy_revision: Wide(group.policy_revision),
-            policy: (&group.policy.unwrap_or_default()).into(),
+            policy: (&group.policy.clone().unwrap_or_default()).into(),
         }
     }
 }

@@ -29,6 +29,7 @@ mod features;
 mod group;
 mod options;
 mod origin;
+mod plan;
 mod policy;
 mod restore;
 mod settings;
@@ -121,6 +122,10 @@ pub async fn run(
         }
         OperatorCommand::Events(events) => {
             events::run(events, &connection, console, interrupted).await
+        }
+        OperatorCommand::Plan(arguments) => plan::show(arguments, &connection, console).await,
+        OperatorCommand::Rebalance(arguments) => {
+            plan::rebalance(arguments, &connection, console).await
         }
         OperatorCommand::Watch(watch) => watch::run(watch, &connection, console, interrupted).await,
         OperatorCommand::Token(area) => token::run(&area.command, &connection, console).await,

@@ -1,5 +1,7 @@
 //! A group's policy as people write it: `key=value`, with units.
 
+mod placing;
+
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,7 +22,15 @@ Keys of the policy, with what is allowed:
   handoffs_in_flight_max      most shards on the move at once, 1 to all, or auto (10 %, at least 16)
   load_factor                 most shards of a worker relative to its fair share, 1.0 to 10
   checkpoint_bytes_max        largest value in the replicated store, 1 to 1MiB
-  checkpoint_total_bytes_max  most bytes of all checkpoints of the group, such as 16GiB";
+  checkpoint_total_bytes_max  most bytes of all checkpoints of the group, such as 16GiB
+  worker_shards_max           most shards of one worker whatever its share, 1 to all, or none
+  required_labels             labels a worker must have to be given shards, KEY=VALUE,..., or none
+  preferred_labels            labels whose workers come first among equals, KEY=VALUE,..., or none
+  zone_label                  the label that names a worker's zone, or none
+  balance_by                  what is evened out among workers: shards, or the load they report
+  imbalance_tolerated         how far above the mean load the fullest may be before anything moves, 0 to 10
+  moves_per_minute_max        most served shards moved in a minute to even workers out, or none
+  crashes_max                 owners a shard may crash before it is granted to nobody, 0 never stops";
 
 /// How a value is written, and where in the policy it goes.
 enum Kind {
@@ -29,6 +39,7 @@ enum Kind {
     LoadFactor,
     Bytes32,
     Bytes64,
+    Placing(placing::Kind),
 }
 
 struct Key {
@@ -54,7 +65,21 @@ const fn duration(
     }
 }
 
-const KEYS: [Key; 10] = [
+const fn placing(
+    name: &'static str,
+    field: &'static str,
+    allowed: &'static str,
+    kind: placing::Kind,
+) -> Key {
+    Key {
+        name,
+        field,
+        kind: Kind::Placing(kind),
+        allowed,
+    }
+}
+
+const KEYS: [Key; 18] = [
     duration("ttl", "ttl_ms", "1s to 10m", |p| &mut p.ttl_ms),
     duration(
         "disconnect_grace",
@@ -101,6 +126,54 @@ const KEYS: [Key; 10] = [
         kind: Kind::Bytes64,
         allowed: "1 or more bytes, such as 16GiB",
     },
+    placing(
+        "worker_shards_max",
+        "worker_shards_max",
+        "1 to all shards, or none",
+        placing::Kind::Most(|p| &mut p.worker_shards_max),
+    ),
+    placing(
+        "required_labels",
+        "required_labels",
+        placing::LABELS,
+        placing::Kind::Labels(|p| &mut p.required_labels),
+    ),
+    placing(
+        "preferred_labels",
+        "preferred_labels",
+        placing::LABELS,
+        placing::Kind::Labels(|p| &mut p.preferred_labels),
+    ),
+    placing(
+        "zone_label",
+        "zone_label",
+        "the key of a label, or none",
+        placing::Kind::ZoneLabel,
+    ),
+    placing(
+        "balance_by",
+        "balance_by",
+        "shards or load",
+        placing::Kind::BalanceBy,
+    ),
+    placing(
+        "imbalance_tolerated",
+        "imbalance_tolerated_permille",
+        "0 to 10, with at most three decimals",
+        placing::Kind::Imbalance,
+    ),
+    placing(
+        "moves_per_minute_max",
+        "moves_per_minute_max",
+        "1 or more, or none",
+        placing::Kind::Most(|p| &mut p.moves_per_minute_max),
+    ),
+    placing(
+        "crashes_max",
+        "crashes_max",
+        "a number; 0 never stops",
+        placing::Kind::Crashes,
+    ),
 ];
 
 /// One `key=value`: a field of the policy and its new value.
@@ -148,6 +221,7 @@ fn set(policy: &mut v1::Policy, kind: &Kind, value: &str) -> Option<()> {
         Kind::LoadFactor => policy.load_factor_permille = permille(value)?,
         Kind::Bytes32 => policy.checkpoint_bytes_max = u32::try_from(bytes(value)?).ok()?,
         Kind::Bytes64 => policy.checkpoint_total_bytes_max = bytes(value)?,
+        Kind::Placing(kind) => kind.set(policy, value)?,
     }
     Some(())
 }
@@ -205,16 +279,17 @@ pub(crate) fn combine(
             return Err(format!("{} is given twice", assignment.name));
         }
         paths.push(assignment.field.to_owned());
-        let mut value = assignment.value;
+        let mut value = assignment.value.clone();
         let Some(key) = KEYS.iter().find(|key| key.field == assignment.field) else {
             continue;
         };
-        match key.kind {
+        match &key.kind {
             Kind::Duration(place) => *place(&mut policy) = *place(&mut value),
             Kind::Handoffs => policy.handoffs_in_flight_max = value.handoffs_in_flight_max,
             Kind::LoadFactor => policy.load_factor_permille = value.load_factor_permille,
             Kind::Bytes32 => policy.checkpoint_bytes_max = value.checkpoint_bytes_max,
             Kind::Bytes64 => policy.checkpoint_total_bytes_max = value.checkpoint_total_bytes_max,
+            Kind::Placing(kind) => kind.copy(&mut value, &mut policy),
         }
     }
     Ok((policy, prost_types::FieldMask { paths }))
@@ -233,6 +308,8 @@ pub(crate) struct PolicyView {
     load_factor_permille: u32,
     checkpoint_bytes_max: u32,
     checkpoint_total_bytes_max: Wide,
+    #[serde(flatten)]
+    placing: placing::View,
 }
 
 impl From<&v1::Policy> for PolicyView {
@@ -248,6 +325,7 @@ impl From<&v1::Policy> for PolicyView {
             load_factor_permille: policy.load_factor_permille,
             checkpoint_bytes_max: policy.checkpoint_bytes_max,
             checkpoint_total_bytes_max: Wide(policy.checkpoint_total_bytes_max),
+            placing: policy.into(),
         }
     }
 }
@@ -258,8 +336,7 @@ pub(crate) fn details(policy: &v1::Policy) -> Vec<(&'static str, String)> {
         0 => "auto".to_owned(),
         most => most.to_string(),
     };
-    let factor = policy.load_factor_permille;
-    vec![
+    let mut details = vec![
         ("ttl", text::millis(policy.ttl_ms)),
         ("disconnect_grace", text::millis(policy.disconnect_grace_ms)),
         ("restart_grace", text::millis(policy.restart_grace_ms)),
@@ -267,10 +344,7 @@ pub(crate) fn details(policy: &v1::Policy) -> Vec<(&'static str, String)> {
         ("drain_timeout", text::millis(policy.drain_timeout_ms)),
         ("opening_deadline", text::millis(policy.opening_deadline_ms)),
         ("handoffs_in_flight_max", handoffs),
-        (
-            "load_factor",
-            format!("{}.{:03}", factor / 1000, factor % 1000),
-        ),
+        ("load_factor", decimal(policy.load_factor_permille)),
         (
             "checkpoint_bytes_max",
             text::bytes(policy.checkpoint_bytes_max.into()),
@@ -279,7 +353,14 @@ pub(crate) fn details(policy: &v1::Policy) -> Vec<(&'static str, String)> {
             "checkpoint_total_bytes_max",
             text::bytes(policy.checkpoint_total_bytes_max),
         ),
-    ]
+    ];
+    details.extend(placing::details(policy));
+    details
+}
+
+/// Thousandths as a decimal number.
+fn decimal(permille: u32) -> String {
+    format!("{}.{:03}", permille / 1000, permille % 1000)
 }
 
 #[cfg(test)]
@@ -307,6 +388,14 @@ mod tests {
             "load_factor=1.25",
             "checkpoint_bytes_max=512KiB",
             "checkpoint_total_bytes_max=16GiB",
+            "worker_shards_max=500",
+            "required_labels=disk=ssd,site=a",
+            "preferred_labels=none",
+            "zone_label=zone",
+            "balance_by=load",
+            "imbalance_tolerated=0.25",
+            "moves_per_minute_max=none",
+            "crashes_max=5",
         ])
         .unwrap();
         let expected = v1::Policy {
@@ -320,6 +409,16 @@ mod tests {
             load_factor_permille: 1250,
             checkpoint_bytes_max: 524_288,
             checkpoint_total_bytes_max: 16 << 30,
+            worker_shards_max: 500,
+            required_labels: [("disk", "ssd"), ("site", "a")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+            preferred_labels: [].into(),
+            zone_label: "zone".to_owned(),
+            balance_by: v1::BalanceBy::Load.into(),
+            imbalance_tolerated_permille: 250,
+            moves_per_minute_max: 0,
+            crashes_max: 5,
         };
         assert_eq!(policy, expected);
         let fields: Vec<_> = KEYS.iter().map(|key| key.field).collect();
@@ -353,6 +452,18 @@ mod tests {
                 "checkpoint_bytes_max is \"5GiB\", allowed is 1 to 1MiB",
             ),
             (
+                "required_labels=disk",
+                "required_labels is \"disk\", allowed is KEY=VALUE",
+            ),
+            (
+                "balance_by=luck",
+                "balance_by is \"luck\", allowed is shards or load",
+            ),
+            (
+                "worker_shards_max=0",
+                "worker_shards_max is \"0\", allowed is 1 to all",
+            ),
+            (
                 "checkpoint_bytes_max=1MB",
                 "checkpoint_bytes_max is \"1MB\", allowed is 1 to 1MiB",
             ),
@@ -379,6 +490,14 @@ mod tests {
             "load_factor=1.005",
             "checkpoint_bytes_max=1000",
             "checkpoint_total_bytes_max=3TiB",
+            "worker_shards_max=none",
+            "required_labels=disk=ssd,site=a=b",
+            "preferred_labels=none",
+            "zone_label=none",
+            "balance_by=shards",
+            "imbalance_tolerated=0.2",
+            "moves_per_minute_max=60",
+            "crashes_max=0",
         ])
         .unwrap();
         let shown: Vec<String> = details(&policy)

@@ -1,6 +1,7 @@
 //! `tenure shard`.
 
 mod history;
+mod pin;
 
 use serde::Serialize;
 use tenure_fence::ShardRef;
@@ -35,6 +36,11 @@ pub(crate) async fn run(
         ShardCommand::History { shard, last } => {
             history::history(connection, console, shard, *last).await
         }
+        ShardCommand::Pin { shard, to, avoid } => {
+            pin::pin(connection, console, shard, to.as_deref(), avoid).await
+        }
+        ShardCommand::Unpin { shard } => pin::unpin(connection, console, shard).await,
+        ShardCommand::Retry { shard } => pin::retry(connection, console, shard).await,
         ShardCommand::Lookup { group, key } => lookup(connection, console, group, key).await,
     }
 }
@@ -141,6 +147,7 @@ fn note(shard: &v1::Shard) -> String {
             failure.worker, failure.reason
         ));
     }
+    parts.extend(pin::note(shard));
     parts.join("; ")
 }
 
@@ -254,6 +261,8 @@ struct ShardView {
     next_worker: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     open_failure: Option<FailureView>,
+    #[serde(flatten)]
+    place: pin::View,
 }
 
 #[derive(Serialize)]
@@ -285,6 +294,7 @@ impl From<&v1::Shard> for ShardView {
                 worker: failure.worker.clone(),
                 reason: failure.reason.clone(),
             }),
+            place: shard.into(),
         }
     }
 }

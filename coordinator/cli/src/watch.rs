@@ -291,6 +291,21 @@ impl Watch<'_> {
                 mode: Some(text::worker_mode(event.mode)),
                 ..line("worker-mode-set")
             },
+            Fact::ShardPinned(event) => Line {
+                shard: Some(event.shard),
+                worker: Some(event.to.clone()).filter(|worker| !worker.is_empty()),
+                kept_off: Some(event.kept_off.clone()).filter(|workers| !workers.is_empty()),
+                ..line("shard-pinned")
+            },
+            Fact::ShardQuarantined(event) => Line {
+                shard: Some(event.shard),
+                crashes: Some(event.crashes),
+                ..line("quarantined")
+            },
+            Fact::QuarantineEnded(event) => Line {
+                shard: Some(event.shard),
+                ..line("quarantine-ended")
+            },
         }
     }
 }

@@ -126,6 +126,30 @@ async fn worker_commands_print_what_their_transcript_says() {
 }
 
 #[tokio::test]
+async fn placement_commands_print_what_their_transcript_says() {
+    transcript(
+        "placement.txt",
+        &[
+            "plan orders",
+            "plan orders --json",
+            "rebalance orders --dry-run",
+            "rebalance orders --max-moves 2",
+            "rebalance orders --max-moves 1 --json",
+            "shard pin orders/3 --to counter-1",
+            "shard pin orders/3 --avoid counter-1 --avoid counter-2",
+            "shard pin orders/3 --to counter-1 --json",
+            "shard pin nowhere/3 --to counter-1",
+            "shard unpin orders/3",
+            "shard retry orders/7",
+            "shard show orders/7",
+            "shard show orders/7 --json",
+            "group set orders required_labels=disk",
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn a_drain_is_waited_for_until_nothing_is_left() {
     let node = Node::start(Role::Leader).await;
     let arguments = ["worker", "drain", "orders", "counter-2", "--wait"];

@@ -6,6 +6,7 @@ mod entry;
 mod groups;
 mod handoff;
 mod modes;
+mod placing;
 mod release;
 mod restore;
 mod sessions;
@@ -113,5 +114,9 @@ fn dispatch(entry: &mut Entry<'_>, command: Command) -> Result<(), Rejection> {
         Command::Seal(command) => checkpoints::seal(entry, &command),
         Command::WriteCheckpoint(command) => checkpoints::write(entry, command),
         Command::DeleteCheckpoint(command) => checkpoints::delete(entry, &command),
+        Command::PinShard(command) => placing::pin(entry, command),
+        Command::UnpinShard(command) => placing::unpin(entry, &command),
+        Command::Quarantine(command) => placing::quarantine(entry, command),
+        Command::RetryShard(command) => placing::retry(entry, &command),
     }
 }

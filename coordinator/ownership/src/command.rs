@@ -4,6 +4,8 @@
 //! and apply refuses it when they no longer hold: a late plan is rejected, never harmful. A command
 //! with many shards is judged shard by shard; see [`Effect::refused`](crate::apply::Effect::refused).
 
+mod placing;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -12,6 +14,7 @@ use bytes::Bytes;
 use minicbor::{Decode, Encode};
 use tenure_fence::{Epoch, GroupName, Owner, Sequence, WriteId};
 
+pub use self::placing::{OneShard, PinShard, PinTo, Quarantine};
 use crate::feature::Feature;
 use crate::ids::{
     ClusterId, GroupId, ProcessNonce, Revision, SessionId, ShardIndex, StoreName, WorkerName,
@@ -86,6 +89,18 @@ pub enum Command {
     /// Ends the wait that began with the restore at that revision: shards may be granted again.
     #[n(26)]
     Settle(#[n(0)] Revision),
+    /// Says where one shard belongs, or where never.
+    #[n(21)]
+    PinShard(#[n(0)] PinShard),
+    /// Takes back what [`Command::PinShard`] said.
+    #[n(22)]
+    UnpinShard(#[n(0)] OneShard),
+    /// Grants a shard to nobody any more: one owner after the other crashed.
+    #[n(23)]
+    Quarantine(#[n(0)] Quarantine),
+    /// Ends the quarantine of a shard.
+    #[n(24)]
+    RetryShard(#[n(0)] OneShard),
 }
 
 /// See [`Command::CreateGroup`].
@@ -486,6 +501,10 @@ impl fmt::Display for Command {
             }
             Self::Restore(c) => write!(f, "restore from={} to={}", c.from, c.to),
             Self::Settle(restored_at) => write!(f, "settle restored_at={restored_at}"),
+            Self::PinShard(c) => write!(f, "pin {c}"),
+            Self::UnpinShard(c) => write!(f, "unpin {c}"),
+            Self::Quarantine(c) => write!(f, "quarantine {c}"),
+            Self::RetryShard(c) => write!(f, "retry {c}"),
         }
     }
 }

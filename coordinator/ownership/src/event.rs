@@ -3,6 +3,7 @@
 //! They are encoded as records are, by numbers that are never reused: a kept event is read by every
 //! later release.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use minicbor::{Decode, Encode};
@@ -218,6 +219,33 @@ pub enum Event {
     /// The wait after a restore is over: shards are granted.
     #[n(31)]
     ClusterSettled,
+    /// It was said where a shard belongs, or that it may be anywhere again: then both are empty.
+    ShardPinned {
+        /// The group.
+        group: GroupId,
+        /// The shard.
+        shard: ShardIndex,
+        /// The worker it belongs on.
+        to: Option<WorkerName>,
+        /// The workers it is kept off.
+        kept_off: BTreeSet<WorkerName>,
+    },
+    /// A shard is granted to nobody from now on.
+    ShardQuarantined {
+        /// The group.
+        group: GroupId,
+        /// The shard.
+        shard: ShardIndex,
+        /// How many owners crashed.
+        crashes: u32,
+    },
+    /// A shard in quarantine is granted again.
+    QuarantineEnded {
+        /// The group.
+        group: GroupId,
+        /// The shard.
+        shard: ShardIndex,
+    },
 }
 
 /// How a tenure ended.
@@ -278,7 +306,10 @@ impl Event {
             | Self::Serving { group, .. }
             | Self::Revoking { group, .. }
             | Self::TenureEnded { group, .. }
-            | Self::FloorRaised { group, .. } => Some(*group),
+            | Self::FloorRaised { group, .. }
+            | Self::ShardPinned { group, .. }
+            | Self::ShardQuarantined { group, .. }
+            | Self::QuarantineEnded { group, .. } => Some(*group),
         }
     }
 }
@@ -373,6 +404,23 @@ impl fmt::Display for Event {
                 write!(f, "cluster restored from={from} to={to}")
             }
             Self::ClusterSettled => f.write_str("cluster settled"),
+            Self::ShardPinned {
+                shard,
+                to,
+                kept_off,
+                ..
+            } => match (to, kept_off.is_empty()) {
+                (Some(to), _) => write!(f, "pinned shard={shard} to={to}"),
+                (None, true) => write!(f, "unpinned shard={shard}"),
+                (None, false) => {
+                    let workers: Vec<&str> = kept_off.iter().map(WorkerName::as_str).collect();
+                    write!(f, "pinned shard={shard} kept_off={}", workers.join(","))
+                }
+            },
+            Self::ShardQuarantined { shard, crashes, .. } => {
+                write!(f, "quarantined shard={shard} crashes={crashes}")
+            }
+            Self::QuarantineEnded { shard, .. } => write!(f, "quarantine ended shard={shard}"),
         }
     }
 }

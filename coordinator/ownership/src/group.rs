@@ -7,6 +7,7 @@ use minicbor::{Decode, Encode};
 use tenure_fence::GroupName;
 
 use crate::ids::{GroupId, Revision, ShardIndex, WorkerName};
+use crate::placement::{Placement, Quarantine};
 use crate::policy::Policy;
 use crate::session::Worker;
 use crate::shard::{Revocation, Shard, ShardState};
@@ -24,6 +25,8 @@ pub struct Group {
     pub workers: Arc<BTreeMap<WorkerName, Worker>>,
     /// Shards by index.
     pub shards: Shards,
+    /// What was said of the place of single shards.
+    pub placements: Arc<BTreeMap<ShardIndex, Placement>>,
     /// Derived: the shards that nobody owns.
     pub(crate) unowned: ShardSet,
     /// Derived: the shards that are being revoked.
@@ -108,6 +111,7 @@ impl Group {
         let shard_count = header.shard_count;
         Self {
             workers: Arc::default(),
+            placements: Arc::default(),
             shards: Shards::new(shard_count),
             unowned: ShardSet::all(shard_count),
             revoking: ShardSet::none(shard_count),
@@ -123,6 +127,11 @@ impl Group {
 
     pub(crate) fn shard_mut(&mut self, index: ShardIndex) -> Option<&mut Shard> {
         self.shards.get_mut(index)
+    }
+
+    /// Why a shard is granted to nobody, if it is in quarantine.
+    pub fn quarantine(&self, index: ShardIndex) -> Option<Quarantine> {
+        self.placements.get(&index)?.quarantine
     }
 
     /// All shards with their indices.

@@ -3,6 +3,8 @@
 //! For tests, simulations and the operator's `fsck`: it reads the whole state, so it is not for
 //! every command of a running node.
 
+mod placing;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -44,6 +46,8 @@ pub fn check(state: &State) -> Vec<Violation> {
     quotas_are_kept(state, found.of(11));
     nothing_is_left_to_write(state, found.of(12));
     shards_are_indexed(state, found.of(13));
+    placing::placements_say_something(state, found.of(14));
+    placing::quarantine_grants_nothing(state, found.of(15));
     nobody_owns_before_a_restore_is_settled(state, found.of(20));
     found.violations
 }
@@ -334,6 +338,10 @@ fn quotas_are_kept(state: &State, mut finding: Finding<'_>) {
     for group in state.groups() {
         finding.require(group.workers.len() <= quota::WORKERS_PER_GROUP_MAX, || {
             format!("{} has too many workers", group.header.name)
+        });
+        let placements = group.placements.len();
+        finding.require(placements <= quota::PLACEMENTS_PER_GROUP_MAX, || {
+            format!("{} has too many placements", group.header.name)
         });
     }
     let stores = |group: &Group| group.shards.iter().map(|shard| shard.stores.len()).max();

@@ -14,6 +14,7 @@
 //! | [`ids`] | names and numbers |
 //! | [`policy`], [`session`], [`shard`], [`group`] | the records |
 //! | [`shards`] | the shards of a group |
+//! | [`placement`] | pins, anti-pins and quarantine of single shards |
 //! | [`state`] | all records, questions |
 //! | [`quota`] | how much there may be |
 //! | [`command`], [`event`], [`rejection`] | what enters the log, what comes of it |
@@ -43,6 +44,9 @@
 //! 11. Quotas are kept.
 //! 12. No change waits to be written.
 //! 13. A group's indices of unowned and of revoked shards say what its shards say.
+//! 14. What is said of a shard's place says something, of a shard that exists, and a pin and anti-pins
+//!     exclude each other.
+//! 15. Nobody opens, serves or is next in line for a shard in quarantine.
 //! 20. Nobody owns a shard while a restored cluster waits for owners from before (P11).
 
 // Where every node must come to the same end, a number that rounds or an index that panics has no place.
@@ -56,6 +60,7 @@ pub mod feature;
 pub mod group;
 pub mod ids;
 pub mod invariants;
+pub mod placement;
 pub mod planner;
 pub mod policy;
 pub mod quota;

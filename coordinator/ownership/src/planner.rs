@@ -8,21 +8,29 @@
 //! What a plan keeps:
 //!
 //! * **Caps.** No worker is given a shard at or above its cap, `max(floor(load_factor × share),
-//!   ceil(share))`, where the share is the fair part of the group by weight.
-//! * **Stillness.** An owner keeps its shards unless it drains, cannot open them, is above its cap,
-//!   or another worker is below the whole part of its share. When a worker leaves, its shards move
-//!   and no others; when one joins, about its share moves.
+//!   ceil(share))`, where the share is the fair part of the group by weight, and never more than
+//!   `policy.worker_shards_max`. Zones have caps as workers do. What is pinned to a worker comes on top of its
+//!   share.
+//! * **Places.** No shard is given to a worker without the required labels, or that it is kept off. One that is
+//!   pinned goes home whenever its worker takes shards. One in quarantine goes nowhere.
+//! * **Stillness.** An owner keeps its shards unless it drains, may not have them, cannot open them, is above its
+//!   cap, or another worker is below the whole part of its share. When a worker leaves, its shards
+//!   move and no others; when one joins, about its share moves. Where load is balanced, nothing moves that
+//!   the tolerated imbalance leaves alone.
 //! * **Stability.** Planning again after a plan was carried out yields no moves.
-//! * **Bounds.** No more owned shards are asked back than `policy.handoffs_in_flight` allows.
-//!   Granting unowned shards is not limited: nobody loses anything by it.
+//! * **Bounds.** No more owned shards are asked back than `policy.handoffs_in_flight` allows, and to
+//!   even workers out no more in a minute than `policy.moves_per_minute_max`. Granting unowned shards is not
+//!   limited: nobody loses anything by it.
 //!
-//! What it is not for: load by measured use, placement by label, and anything that needs the time.
-//! Delays and deadlines are kept by the leader and handed in as [`Observed`].
+//! What it is not for: anything that needs the time. Delays, deadlines and measured loads are kept by the leader
+//! and handed in as [`Observed`].
 
 mod candidate;
 mod draft;
 mod evacuate;
+mod load;
 mod observed;
+mod pins;
 mod place;
 mod proposal;
 mod rebalance;
@@ -30,7 +38,10 @@ mod report;
 mod ring;
 mod score;
 mod share;
+mod suspects;
 mod throttle;
+mod transfer;
+mod zone;
 
 pub use observed::{Observed, PauseReason};
 pub use proposal::Plan;
@@ -55,9 +66,14 @@ pub fn plan(state: &State, group: GroupId, observed: &Observed) -> Plan {
     // is served by an opening that hangs, so these come before shards that still work.
     evacuate::overdue_openings(&mut draft);
     evacuate::draining_workers(&mut draft);
+    evacuate::shards_kept_off(&mut draft);
+    pins::make_room(&mut draft);
+    pins::bring_home(&mut draft);
     // Before rebalance, so that an unowned shard is never passed over for a nicer layout.
     place::unowned_shards(&mut draft);
     rebalance::misplaced_shards(&mut draft);
+    load::uneven_workers(&mut draft);
 
+    report::zones(&mut draft);
     draft.finish()
 }

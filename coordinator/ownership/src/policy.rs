@@ -2,9 +2,14 @@
 //!
 //! What may differ from node to node is configuration and lives in a file.
 
+mod placing;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use minicbor::{Decode, Encode};
+
+pub use placing::BalanceBy;
 
 /// Bounds of every duration and number of a [`Policy`], inclusive. Sources: the defaults table of `docs/architecture.md`.
 pub mod bounds {
@@ -32,6 +37,14 @@ pub mod bounds {
     pub const SHARDS: RangeInclusive<u32> = 1..=1_000_000;
     /// Bytes of one value in the replicated store.
     pub const CHECKPOINT_BYTES: RangeInclusive<u32> = 1..=1_048_576;
+    /// Most labels that a policy requires, and most that it prefers.
+    pub const LABELS_MAX: usize = 16;
+    /// Imbalance that is left alone, in thousandths of the mean.
+    pub const IMBALANCE_PERMILLE: RangeInclusive<u32> = 0..=10_000;
+    /// Planned moves in a minute.
+    pub const MOVES_PER_MINUTE: RangeInclusive<u32> = 1..=1_000_000;
+    /// Owners that a shard may crash before it is quarantined; 0 never quarantines one.
+    pub const CRASHES: RangeInclusive<u32> = 0..=1_000;
 }
 
 /// How a group's sessions, handoffs and placement behave.
@@ -71,6 +84,35 @@ pub struct Policy {
     /// Most bytes the group's checkpoints may take together in the replicated store.
     #[n(9)]
     pub checkpoint_total_bytes_max: u64,
+    /// Most shards of one worker whatever its share, 1 to all; `None` sets no such limit. What all workers
+    /// together cannot hold stays unowned.
+    #[n(12)]
+    pub worker_shards_max: Option<u32>,
+    /// Labels without which a worker is given nothing and is emptied. At most 16.
+    #[n(13)]
+    pub required_labels: BTreeMap<String, String>,
+    /// Labels whose workers come first among equals. At most 16.
+    #[n(14)]
+    pub preferred_labels: BTreeMap<String, String>,
+    /// The label whose value is a worker's zone; empty if workers have none. Shards spread over zones
+    /// by weight.
+    #[n(15)]
+    pub zone_label: String,
+    /// What is evened out among workers.
+    #[n(16)]
+    pub balance_by: BalanceBy,
+    /// With [`BalanceBy::Load`]: how far above the mean the fullest worker may be before anything moves, in
+    /// thousandths. 0 to 10,000.
+    #[n(17)]
+    pub imbalance_tolerated_permille: u32,
+    /// Most served shards moved in a minute to even workers out, 1 to 1,000,000; `None` sets no such limit.
+    /// Drains, and grants of unowned shards, do not count.
+    #[n(18)]
+    pub moves_per_minute_max: Option<u32>,
+    /// Owners that a shard may crash, one after another, before it is granted to nobody. 0 to 1,000; 0
+    /// never stops.
+    #[n(19)]
+    pub crashes_max: u32,
 }
 
 impl Default for Policy {
@@ -87,6 +129,15 @@ impl Default for Policy {
             checkpoint_bytes_max: 1_048_576,
             // A node keeps every checkpoint on disk and copies all of them into snapshots.
             checkpoint_total_bytes_max: 16 << 30,
+            worker_shards_max: None,
+            required_labels: BTreeMap::new(),
+            preferred_labels: BTreeMap::new(),
+            zone_label: String::new(),
+            balance_by: BalanceBy::Shards,
+            imbalance_tolerated_permille: 200,
+            moves_per_minute_max: None,
+            // Two may be a coincidence; a third worker is not risked lightly.
+            crashes_max: 3,
         }
     }
 }
@@ -169,6 +220,7 @@ impl Policy {
             "checkpoint_total_bytes_max",
             self.checkpoint_total_bytes_max,
             &(1..=u64::MAX),
-        )
+        )?;
+        self.validate_placing(shards)
     }
 }

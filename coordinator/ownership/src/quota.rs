@@ -20,3 +20,6 @@ pub const WORKERS_PER_GROUP_MAX: usize = 20_000;
 
 /// Stores attached to one shard that are remembered.
 pub const STORES_PER_SHARD_MAX: usize = 16;
+
+/// Shards of one group of whose place something is said: a few hundred bytes each.
+pub const PLACEMENTS_PER_GROUP_MAX: usize = 10_000;

@@ -8,6 +8,7 @@
 //! | `w` | group id, worker name | [`Worker`] |
 //! | `s` | session id | [`Session`] |
 //! | `h` | group id, shard index | [`Shard`] |
+//! | `p` | group id, shard index | [`Placement`] |
 //! | `b` | group id, shard index | a blob: the bytes of a checkpoint, not held in memory |
 //!
 //! Numbers in keys are big-endian, so that keys sort like the things they name. A shard that was never
@@ -21,6 +22,7 @@ use crate::codec;
 use crate::feature::Feature;
 use crate::group::{GroupHeader, Tombstone};
 use crate::ids::{ClusterId, GroupId, Revision, SessionId, ShardIndex, WorkerName};
+use crate::placement::Placement;
 use crate::policy::bounds;
 use crate::restored::Restored;
 use crate::session::{Session, Worker};
@@ -72,6 +74,7 @@ pub(crate) enum RecordKey {
     Worker(GroupId, WorkerName),
     Session(SessionId),
     Shard(GroupId, ShardIndex),
+    Placement(GroupId, ShardIndex),
     Blob(GroupId, ShardIndex),
 }
 
@@ -87,6 +90,9 @@ impl RecordKey {
             Self::Session(session) => numbered(b's', session.0).to_vec(),
             Self::Shard(group, shard) => {
                 [&numbered(b'h', group.0)[..], &shard.0.to_be_bytes()].concat()
+            }
+            Self::Placement(group, shard) => {
+                [&numbered(b'p', group.0)[..], &shard.0.to_be_bytes()].concat()
             }
             Self::Blob(group, shard) => {
                 [&numbered(b'b', group.0)[..], &shard.0.to_be_bytes()].concat()
@@ -109,6 +115,7 @@ pub(crate) enum Record {
     Worker(GroupId, WorkerName, Worker),
     Session(SessionId, Session),
     Shard(GroupId, ShardIndex, Shard),
+    Placement(GroupId, ShardIndex, Placement),
     Blob,
 }
 
@@ -128,13 +135,10 @@ impl Record {
             }),
             b's' => whole_number(rest)
                 .and_then(|session| Ok(Self::Session(SessionId(session), value_of(value)?))),
-            b'h' => number(rest).and_then(|(group, rest)| {
-                let index: [u8; 4] = rest
-                    .try_into()
-                    .map_err(|_| "shard index is not 4 bytes".to_owned())?;
-                let index = ShardIndex(u32::from_be_bytes(index));
-                Ok(Self::Shard(GroupId(group), index, value_of(value)?))
-            }),
+            b'h' => shard(rest)
+                .and_then(|(group, index)| Ok(Self::Shard(group, index, value_of(value)?))),
+            b'p' => shard(rest)
+                .and_then(|(group, index)| Ok(Self::Placement(group, index, value_of(value)?))),
             b'b' => Ok(Self::Blob),
             _ => Err("unknown kind of record".to_owned()),
         }
@@ -155,6 +159,14 @@ fn header(id: GroupId, value: &[u8]) -> Result<GroupHeader, String> {
         return Err(format!("a group of {} shards", header.shard_count));
     }
     Ok(header)
+}
+
+fn shard(bytes: &[u8]) -> Result<(GroupId, ShardIndex), String> {
+    let (group, rest) = number(bytes)?;
+    let index: [u8; 4] = rest
+        .try_into()
+        .map_err(|_| "shard index is not 4 bytes".to_owned())?;
+    Ok((GroupId(group), ShardIndex(u32::from_be_bytes(index))))
 }
 
 fn whole_number(bytes: &[u8]) -> Result<u64, String> {

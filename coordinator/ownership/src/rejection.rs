@@ -200,6 +200,14 @@ pub enum Rejection {
         /// The shard.
         shard: ShardIndex,
     },
+    /// The shard is in quarantine: it is granted to nobody until an operator says so.
+    #[error("shard {shard} is in quarantine, {crashes} owners crashed with it")]
+    Quarantined {
+        /// The shard.
+        shard: ShardIndex,
+        /// How many owners crashed.
+        crashes: u32,
+    },
     /// The replicated store refuses a token.
     #[error(transparent)]
     Fence(Refusal),

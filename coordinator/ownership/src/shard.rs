@@ -104,6 +104,10 @@ pub enum RevokeReason {
     /// The worker has said that it stops.
     #[n(4)]
     Stopping,
+    /// The owner is not where the shard may be: it lacks a required label, the shard is pinned
+    /// elsewhere or kept off it, or the shard is in quarantine.
+    #[n(6)]
+    Placement,
 }
 
 /// How the latest tenure of a shard ended.

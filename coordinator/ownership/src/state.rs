@@ -217,6 +217,9 @@ impl State {
             }
             RecordKey::Session(id) => codec::to_vec(self.session(*id)?),
             RecordKey::Shard(group, index) => codec::to_vec(self.shard(*group, *index)?),
+            RecordKey::Placement(group, index) => {
+                codec::to_vec(self.groups.get(group)?.placements.get(index)?)
+            }
             RecordKey::Blob(..) => return None,
         };
         Some(bytes.into())
@@ -233,9 +236,14 @@ impl State {
                 .indexed_shards()
                 .filter(|(_, shard)| !shard.is_new())
                 .map(move |(index, _)| RecordKey::Shard(id, index));
+            let placements = group
+                .placements
+                .keys()
+                .map(move |index| RecordKey::Placement(id, *index));
             std::iter::once(RecordKey::Group(id))
                 .chain(workers)
                 .chain(shards)
+                .chain(placements)
         });
         // Nothing was written before the first change.
         let meta = (self.revision > Revision::default()).then_some(RecordKey::Meta);
@@ -274,6 +282,11 @@ impl State {
                 Arc::make_mut(&mut group.workers).insert(name, worker);
             }
             Record::Shard(group, index, shard) => self.load_shard(group, index, shard)?,
+            Record::Placement(group, index, placement) => {
+                let group = self.group_mut(group).ok_or("its group is missing")?;
+                group.shard(index).ok_or("its index is out of range")?;
+                Arc::make_mut(&mut group.placements).insert(index, placement);
+            }
             Record::Blob => {}
         }
         Ok(())

@@ -18,16 +18,16 @@ use std::time::Duration;
 use minicbor::{Decoder, Encoder};
 use tenure_fence::{Epoch, GroupName, Owner, Sequence, WriteId};
 use tenure_ownership::command::{
-    Assign, CreateGroup, DeleteCheckpoint, EndPause, Force, Grant, Ready, Register, Release,
-    ReleaseCause, Released, Restore, Revoke, Seal, SetFreeze, SetPolicy, SetWorkerMode, Tenure,
-    WriteCheckpoint,
+    Assign, CreateGroup, DeleteCheckpoint, EndPause, Force, Grant, OneShard, PinShard, PinTo,
+    Quarantine, Ready, Register, Release, ReleaseCause, Released, Restore, Revoke, Seal, SetFreeze,
+    SetPolicy, SetWorkerMode, Tenure, WriteCheckpoint,
 };
 use tenure_ownership::event::EndCause;
 use tenure_ownership::feature::Feature;
 use tenure_ownership::ids::{
     ClusterId, GroupId, ProcessNonce, Revision, SessionId, ShardIndex, StoreName, WorkerName,
 };
-use tenure_ownership::policy::Policy;
+use tenure_ownership::policy::{BalanceBy, Policy};
 use tenure_ownership::session::{SessionEnd, WorkerMode};
 use tenure_ownership::shard::RevokeReason;
 use tenure_ownership::{Command, Event, State, apply};
@@ -60,6 +60,13 @@ fn policy() -> Policy {
     Policy {
         restart_grace: Duration::from_secs(5),
         handoffs_in_flight_max: Some(3),
+        worker_shards_max: Some(6),
+        required_labels: [("disk".to_owned(), "ssd".to_owned())].into(),
+        preferred_labels: [("rack".to_owned(), "r1".to_owned())].into(),
+        zone_label: "zone".to_owned(),
+        balance_by: BalanceBy::Load,
+        moves_per_minute_max: Some(60),
+        crashes_max: 5,
         ..Policy::default()
     }
 }
@@ -148,11 +155,15 @@ fn kind(command: &Command) -> &'static str {
         Command::SetFreeze(_) => "SetFreeze",
         Command::Restore(_) => "Restore",
         Command::Settle(_) => "Settle",
+        Command::PinShard(_) => "PinShard",
+        Command::UnpinShard(_) => "UnpinShard",
+        Command::Quarantine(_) => "Quarantine",
+        Command::RetryShard(_) => "RetryShard",
     }
 }
 
 /// How many kinds [`kind`] knows.
-const KINDS: usize = 21;
+const KINDS: usize = 25;
 
 fn commands() -> Vec<Command> {
     let full_register = Register {
@@ -220,6 +231,7 @@ fn commands() -> Vec<Command> {
                 revoke(4, Some(4), RevokeReason::OpeningDeadline),
                 revoke(5, None, RevokeReason::GroupDeleted),
                 revoke(6, Some(4), RevokeReason::Stopping),
+                revoke(6, None, RevokeReason::Placement),
             ],
         ),
         Command::Ready(Ready {
@@ -273,7 +285,40 @@ fn commands() -> Vec<Command> {
             quiet_min: Duration::from_secs(30),
         }),
         Command::Settle(Revision(12)),
+        pin(1, PinTo::Worker(worker("worker-1"))),
+        pin(
+            2,
+            PinTo::AnyBut([worker("worker-1"), worker("worker-2")].into()),
+        ),
+        Command::UnpinShard(one_shard(1)),
+        Command::Quarantine(quarantine(4)),
+        Command::RetryShard(one_shard(4)),
     ]
+}
+
+fn worker(name: &str) -> WorkerName {
+    WorkerName::new(name).unwrap()
+}
+
+fn one_shard(shard: u32) -> OneShard {
+    OneShard {
+        group: name("orders"),
+        shard: ShardIndex(shard),
+    }
+}
+
+fn pin(shard: u32, to: PinTo) -> Command {
+    let OneShard { group, shard } = one_shard(shard);
+    Command::PinShard(PinShard { group, shard, to })
+}
+
+fn quarantine(shard: u32) -> Quarantine {
+    Quarantine {
+        group: GroupId(2),
+        shard: ShardIndex(shard),
+        seen: epoch(1),
+        crashes: 3,
+    }
 }
 
 /// A state with a record of every kind, and with shards in every state.
@@ -355,6 +400,9 @@ fn example() -> State {
             Vec::new(),
             vec![revoke(6, None, RevokeReason::OpeningDeadline)],
         ),
+        pin(1, PinTo::Worker(worker("worker-1"))),
+        pin(2, PinTo::AnyBut([worker("worker-2")].into())),
+        Command::Quarantine(quarantine(4)),
         Command::DeleteGroup(name("gone")),
         Command::RemoveGroup(GroupId(3)),
     ];
@@ -511,7 +559,7 @@ fn records_are_encoded_as_ever() {
         .iter()
         .map(|(key, _)| key[..2].to_owned())
         .collect();
-    let expected = [b'm', b'g', b't', b'w', b's', b'h'].map(|kind| hex(&[kind]));
+    let expected = [b'm', b'g', b't', b'w', b's', b'h', b'p'].map(|kind| hex(&[kind]));
     assert_eq!(kinds, expected.into());
 
     let records = committed

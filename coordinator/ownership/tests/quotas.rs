@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use tenure_fence::{Epoch, GroupName};
 use tenure_ownership::command::{
-    Assign, CreateGroup, Grant, Ready, Register, Release, ReleaseCause, Released, SetWorkerMode,
-    Tenure,
+    Assign, CreateGroup, Grant, OneShard, PinShard, PinTo, Ready, Register, Release, ReleaseCause,
+    Released, SetWorkerMode, Tenure,
 };
 use tenure_ownership::ids::{
     ClusterId, GroupId, ProcessNonce, Revision, SessionId, ShardIndex, StoreName, WorkerName,
@@ -173,6 +173,31 @@ fn a_group_takes_no_more_workers_than_its_quota() {
     // A place that becomes free is taken.
     node.accept(Command::Expire(vec![SessionId(4)]));
     node.accept(Command::Register(Box::new(register("one-more"))));
+    assert_eq!(invariants::check(&node.state), []);
+}
+
+#[test]
+fn a_group_takes_no_more_pins_than_its_quota() {
+    let mut node = Node::new();
+    node.accept(create("orders", 10_001));
+    let pin = |shard| {
+        Command::PinShard(PinShard {
+            group: name("orders"),
+            shard: ShardIndex(shard),
+            to: PinTo::Worker(WorkerName::new("a").unwrap()),
+        })
+    };
+    let most = u32::try_from(quota::PLACEMENTS_PER_GROUP_MAX).unwrap();
+    (0..most).for_each(|shard| node.accept(pin(shard)));
+    let refused = node.refuse(pin(most));
+    assert!(refused.ends_with("are limited to 10000"), "{refused}");
+    // What is known takes no more room.
+    node.accept(pin(0));
+    node.accept(Command::UnpinShard(OneShard {
+        group: name("orders"),
+        shard: ShardIndex(0),
+    }));
+    node.accept(pin(most));
     assert_eq!(invariants::check(&node.state), []);
 }
 

@@ -179,6 +179,31 @@ fn the_largest_epoch_is_never_wrapped() {
 }
 
 #[test]
+fn a_shard_in_quarantine_is_granted_to_nobody_until_it_is_retried() {
+    run("a_shard_in_quarantine_is_granted_to_nobody_until_it_is_retried");
+}
+
+#[test]
+fn a_late_quarantine_leaves_the_next_tenure_alone() {
+    run("a_late_quarantine_leaves_the_next_tenure_alone");
+}
+
+#[test]
+fn a_quarantined_shard_on_its_way_goes_to_nobody() {
+    run("a_quarantined_shard_on_its_way_goes_to_nobody");
+}
+
+#[test]
+fn pins_are_kept_and_taken_back() {
+    run("pins_are_kept_and_taken_back");
+}
+
+#[test]
+fn what_is_said_of_a_place_is_checked() {
+    run("what_is_said_of_a_place_is_checked");
+}
+
+#[test]
 fn no_script_is_left_out() {
     let source = include_str!("transcripts.rs");
     for name in transcript::scripts() {

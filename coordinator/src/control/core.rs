@@ -21,9 +21,15 @@ use tenure_ownership::ids::SessionId;
 use tenure_ownership::planner::Observed;
 use tenure_ownership::planner::Plan;
 
+use super::asks::AskId;
+use super::asks::Asks;
+use super::asks::PlanAsk;
+use super::churn::Churn;
+use super::crashes::Crashes;
 use super::handoffs::Handoffs;
 use super::homes::Homes;
 use super::leases::Leases;
+use super::loads::Loads;
 use super::message::Close;
 use super::message::Down;
 use super::message::Open;
@@ -39,8 +45,10 @@ use super::streams::Streams;
 use crate::clock::Moment;
 use crate::watch::Batch;
 
+mod asked;
 mod committed;
 mod decided;
+mod measured;
 mod opening;
 mod reports;
 mod settling;
@@ -67,6 +75,8 @@ pub(super) enum Input {
     Planned(Plan),
     /// A plan that was asked for could not be made.
     Unplanned(GroupId),
+    /// An operator asks for a plan.
+    Asked(AskId, PlanAsk),
     /// Time went on.
     Tick,
 }
@@ -84,6 +94,10 @@ pub(super) enum Output {
     Round(u64),
     /// Plan a group.
     Plan(GroupId, Observed),
+    /// Plan a group for an operator, and change nothing.
+    Preview(AskId, GroupId, Observed),
+    /// Answer an operator: the plan whose moves are proposed, or that there is none.
+    Answer(AskId, Option<Plan>),
 }
 
 /// Names a proposal whose decision is awaited.
@@ -134,6 +148,10 @@ enum Awaited {
     },
     /// The end of the wait after a restore.
     Settlement,
+    /// A shard is put into quarantine.
+    Quarantine {
+        group: GroupId,
+    },
 }
 
 /// All decisions of one leadership.
@@ -147,6 +165,10 @@ pub(super) struct Core {
     homes: Homes,
     streams: Streams,
     planning: Planning,
+    asks: Asks,
+    loads: Loads,
+    churn: Churn,
+    crashes: Crashes,
     awaited: BTreeMap<Ticket, Awaited>,
     /// Reports that could not be proposed, in order, until they can.
     reports: VecDeque<(StreamId, Command)>,
@@ -194,6 +216,10 @@ impl Core {
             homes: Homes::default(),
             streams: Streams::default(),
             planning: Planning::default(),
+            asks: Asks::default(),
+            loads: Loads::default(),
+            churn: Churn::default(),
+            crashes: Crashes::default(),
             awaited: BTreeMap::new(),
             reports: VecDeque::new(),
             reports_due_at: now,
@@ -228,7 +254,11 @@ impl Core {
             Input::RoundEnded(number, confirmed) => self.round_ended(number, confirmed, state),
             Input::Committed(batch) => self.committed(now, &batch, state),
             Input::Planned(plan) => self.planned(plan),
-            Input::Unplanned(group) => self.planning.decided(group, Some(now + PLAN_RETRY)),
+            Input::Unplanned(group) => {
+                self.answer_none(group);
+                self.planning.decided(group, Some(now + PLAN_RETRY));
+            }
+            Input::Asked(id, ask) => self.asked(now, id, ask, state),
             Input::Tick => self.tick(now, state),
         }
         self.begin_round(now);
@@ -245,6 +275,8 @@ impl Core {
             self.pauses.next(),
             self.planning.due_at(),
             self.settling.as_ref().and_then(Settling::due_at),
+            self.loads.next(),
+            self.churn.next(),
             (!self.reports.is_empty()).then_some(self.reports_due_at),
             self.rounds.due_at(self.leases.window_min(), now),
         ];
@@ -271,6 +303,9 @@ impl Core {
             if let Some(settling) = &mut self.settling {
                 settling.shift(gap);
             }
+            self.loads.shift(gap);
+            self.churn.shift(gap);
+            self.crashes.shift(gap);
             self.accepted_at = self.accepted_at + gap;
         }
         // Any input shows that the process runs; the next tick is due in time from here.

@@ -17,13 +17,18 @@ use tenure_ownership::Command;
 use tenure_ownership::ids::GroupId;
 use tenure_ownership::planner;
 use tenure_ownership::planner::Observed;
+use tenure_ownership::planner::Plan;
 use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::sync::DropGuard;
 use tokio_util::task::TaskTracker;
 
+use super::asks::AskId;
+use super::asks::PlanAsk;
+use super::asks::PlanError;
 use super::core::Core;
 use super::core::Decision;
 use super::core::Input;
@@ -84,6 +89,7 @@ enum Inbound {
     Opened(StreamId, Open, mpsc::Sender<Told>),
     Message(StreamId, Up),
     Broken(StreamId),
+    Asked(PlanAsk, oneshot::Sender<Result<Option<Plan>, PlanError>>),
 }
 
 impl Control {
@@ -128,6 +134,20 @@ impl Control {
             told,
             _gone: gone.drop_guard(),
         })
+    }
+
+    /// Asks the leader for a plan, which this node must be. `None` for a group that is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError`] without a leader here, or if it ceased to lead meanwhile.
+    pub async fn plan(&self, ask: PlanAsk) -> Result<Option<Plan>, PlanError> {
+        let (answer, answered) = oneshot::channel();
+        let asked = self.inbox.send(Inbound::Asked(ask, answer)).await;
+        if asked.is_err() {
+            return Err(PlanError::NotLeader);
+        }
+        answered.await.unwrap_or(Err(PlanError::Interrupted))
     }
 
     /// Stops leading: every stream is closed and told that this node does not lead.
@@ -239,9 +259,12 @@ impl Leader {
             tokio::select! {
                 changed = self.leadership.changed() => changed.ok()?,
                 inbound = self.inbound.recv() => {
-                    if let Inbound::Opened(_, _, down) = inbound? {
+                    match inbound? {
                         // A worker that is gone already needs no answer.
-                        let _ = down.try_send(Err(Close::NotLeader));
+                        Inbound::Opened(_, _, down) => drop(down.try_send(Err(Close::NotLeader))),
+                        // Nor does an operator.
+                        Inbound::Asked(_, answer) => drop(answer.send(Err(PlanError::NotLeader))),
+                        Inbound::Message(..) | Inbound::Broken(_) => {}
                     }
                 }
             }
@@ -267,7 +290,10 @@ impl Leader {
             clock: Arc::clone(&self.clock),
             consensus: self.consensus.clone(),
             downs: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            next_ask: 0,
             pending: FuturesUnordered::new(),
+            previews: FuturesUnordered::new(),
         };
         let over = self.serve(&mut term, &mut events).await;
         term.close_all();
@@ -330,6 +356,7 @@ impl Leader {
                 }
                 () = tick => Happened::Tick,
                 Some(input) = term.pending.next() => Happened::Answer(input),
+                Some(()) = term.previews.next() => continue,
                 inbound = self.inbound.recv() => match inbound {
                     Some(inbound) => Happened::Inbound(inbound),
                     None => return Over::Stopped,
@@ -379,8 +406,13 @@ struct Term {
     clock: Arc<dyn Clock>,
     consensus: Consensus,
     downs: BTreeMap<StreamId, mpsc::Sender<Told>>,
+    /// Operators who wait for a plan.
+    asked: BTreeMap<AskId, oneshot::Sender<Result<Option<Plan>, PlanError>>>,
+    next_ask: u64,
     /// Proposals, rounds and plans under way. They end with the leadership.
     pending: FuturesUnordered<BoxFuture<'static, Input>>,
+    /// Plans for operators that are being made.
+    previews: FuturesUnordered<BoxFuture<'static, ()>>,
 }
 
 impl Term {
@@ -403,6 +435,14 @@ impl Term {
                 self.handle(Input::Opened(stream, open)).await;
             }
             Inbound::Message(stream, up) => self.handle(Input::Message(stream, up)).await,
+            Inbound::Asked(ask, answer) => {
+                // Those who gave up are forgotten, so that no more are kept than wait.
+                self.asked.retain(|_, answer| !answer.is_closed());
+                let id = AskId(self.next_ask);
+                self.next_ask += 1;
+                self.asked.insert(id, answer);
+                self.handle(Input::Asked(id, ask)).await;
+            }
             Inbound::Broken(stream) => {
                 self.downs.remove(&stream);
                 self.handle(Input::Broken(stream)).await;
@@ -429,6 +469,13 @@ impl Term {
                     }
                     Output::Round(number) => self.round(number),
                     Output::Plan(group, observed) => self.plan(group, observed),
+                    Output::Preview(id, group, observed) => self.preview(id, group, observed),
+                    Output::Answer(id, plan) => {
+                        if let Some(answer) = self.asked.remove(&id) {
+                            // Who is gone needs no answer.
+                            let _ = answer.send(Ok(plan));
+                        }
+                    }
                 }
             }
         }
@@ -486,6 +533,23 @@ impl Term {
         let leading = self.leading.clone();
         self.pending.push(Box::pin(async move {
             Input::RoundEnded(number, leading.round(ROUND_MAX).await.is_ok())
+        }));
+    }
+
+    /// Plans for an operator. Nothing of it comes back here but that it is done.
+    fn preview(&mut self, id: AskId, group: GroupId, observed: Observed) {
+        let Some(answer) = self.asked.remove(&id) else {
+            return;
+        };
+        let state = self.consensus.state();
+        let planned = blocking(move || planner::plan(&state, group, &observed));
+        self.previews.push(Box::pin(async move {
+            let plan = planned.await.map_err(|error| {
+                tracing::error!(%error, "the planner panicked");
+                PlanError::Interrupted
+            });
+            // Who is gone needs no answer.
+            let _ = answer.send(plan.map(Some));
         }));
     }
 

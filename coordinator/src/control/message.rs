@@ -10,6 +10,7 @@ use tenure_ownership::command::Released;
 use tenure_ownership::command::Tenure;
 use tenure_ownership::ids::ProcessNonce;
 use tenure_ownership::ids::Revision;
+use tenure_ownership::ids::ShardIndex;
 use tenure_ownership::ids::StoreName;
 use tenure_ownership::shard::RevokeReason;
 use tenure_ownership::shard::StoreReady;
@@ -54,6 +55,8 @@ pub enum Up {
     Heartbeat {
         /// Its number within the session.
         sequence: u64,
+        /// Loads of shards, in units of the worker's choice.
+        loads: Vec<(ShardIndex, u64)>,
     },
     /// Answer to a `Set`: everything the worker has a handle for.
     Holding {

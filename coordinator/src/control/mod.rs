@@ -20,11 +20,15 @@
 //!   is known the session is neither acknowledged nor resumed.
 //! * Nothing compares this machine's clock with another's.
 
+mod asks;
+mod churn;
 mod core;
+mod crashes;
 mod handoffs;
 mod homes;
 mod leader;
 mod leases;
+mod loads;
 pub mod message;
 mod pauses;
 mod planning;
@@ -33,6 +37,8 @@ mod rounds;
 mod streams;
 mod timers;
 
+pub use asks::PlanAsk;
+pub use asks::PlanError;
 pub use leader::Control;
 pub use leader::Downs;
 pub use leader::Stopped;

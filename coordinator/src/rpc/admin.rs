@@ -1,6 +1,9 @@
 //! Groups, workers and policy.
 
+mod plan;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_fence::GroupName;
@@ -13,9 +16,11 @@ use tenure_proto::v1 as pb;
 use tenure_proto::v1::admin_service_server::AdminService;
 use tonic::{Request, Response, Status};
 
+use self::plan::moves_max;
 use super::context::{RpcContext, cluster_of};
 use super::convert::{self, PolicyEdit};
 use super::{present, status};
+use crate::control::Control;
 
 /// Tries to edit a policy that others edit at the same time.
 const EDITS_MAX: usize = 5;
@@ -23,11 +28,12 @@ const EDITS_MAX: usize = 5;
 /// The admin service.
 pub(super) struct Admin {
     context: RpcContext,
+    control: Arc<Control>,
 }
 
 impl Admin {
-    pub(super) fn new(context: RpcContext) -> Self {
-        Self { context }
+    pub(super) fn new(context: RpcContext, control: Arc<Control>) -> Self {
+        Self { context, control }
     }
 
     /// Edits the policy as it is now, or as it was at `seen`.
@@ -241,6 +247,74 @@ impl AdminService for Admin {
             .await?;
         Ok(Response::new(pb::SetFreezeResponse {
             revision: revision.0,
+        }))
+    }
+
+    async fn pin_shard(
+        &self,
+        request: Request<pb::PinShardRequest>,
+    ) -> Result<Response<pb::PinShardResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let pin = convert::pin_shard(request.into_inner()).map_err(status::invalid)?;
+        let (revision, _) = self.context.propose(Command::PinShard(pin), within).await?;
+        Ok(Response::new(pb::PinShardResponse {
+            revision: revision.0,
+        }))
+    }
+
+    async fn unpin_shard(
+        &self,
+        request: Request<pb::UnpinShardRequest>,
+    ) -> Result<Response<pb::UnpinShardResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let shard = convert::one_shard(request.into_inner().shard).map_err(status::invalid)?;
+        let command = Command::UnpinShard(shard);
+        let (revision, _) = self.context.propose(command, within).await?;
+        Ok(Response::new(pb::UnpinShardResponse {
+            revision: revision.0,
+        }))
+    }
+
+    async fn retry_shard(
+        &self,
+        request: Request<pb::RetryShardRequest>,
+    ) -> Result<Response<pb::RetryShardResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let shard = convert::one_shard(request.into_inner().shard).map_err(status::invalid)?;
+        let command = Command::RetryShard(shard);
+        let (revision, _) = self.context.propose(command, within).await?;
+        Ok(Response::new(pb::RetryShardResponse {
+            revision: revision.0,
+        }))
+    }
+
+    async fn plan_preview(
+        &self,
+        request: Request<pb::PlanPreviewRequest>,
+    ) -> Result<Response<pb::PlanPreviewResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let request = request.get_ref();
+        let name = convert::group("group", &request.group).map_err(status::invalid)?;
+        let evened_out_by = request.rebalance.then(|| moves_max(request.moves_max));
+        let (plan, revision) = self.plan(&name, evened_out_by, false, within).await?;
+        Ok(Response::new(pb::PlanPreviewResponse {
+            plan: Some(plan),
+            revision,
+        }))
+    }
+
+    async fn rebalance(
+        &self,
+        request: Request<pb::RebalanceRequest>,
+    ) -> Result<Response<pb::RebalanceResponse>, Status> {
+        let within = self.context.deadline(request.metadata());
+        let request = request.get_ref();
+        let name = convert::group("group", &request.group).map_err(status::invalid)?;
+        let evened_out_by = Some(moves_max(request.moves_max));
+        let (plan, revision) = self.plan(&name, evened_out_by, true, within).await?;
+        Ok(Response::new(pb::RebalanceResponse {
+            plan: Some(plan),
+            revision,
         }))
     }
 }

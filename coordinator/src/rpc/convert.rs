@@ -6,6 +6,7 @@
 mod cluster;
 mod history;
 mod modes;
+mod placing;
 mod policy;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use tenure_proto::v1 as pb;
 pub(super) use self::cluster::{init, node};
 pub(super) use self::history::{list_events, shard_history};
 pub(super) use self::modes::{set_freeze, set_worker_mode};
+pub(super) use self::placing::{one_shard, pin_shard};
 pub(super) use self::policy::{PolicyEdit, TtlBounds, policy_field_on_wire};
 pub(crate) use self::worker::{holding, loads, ready, register, releases, resume};
 use crate::watch::Cursor;

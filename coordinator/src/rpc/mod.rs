@@ -77,7 +77,7 @@ pub fn routes(
     context: &RpcContext,
     control: Arc<Control>,
 ) -> Result<Routes, tonic_reflection::server::Error> {
-    let admin = AdminServiceServer::new(admin::Admin::new(context.clone()))
+    let admin = AdminServiceServer::new(admin::Admin::new(context.clone(), Arc::clone(&control)))
         .max_decoding_message_size(REQUEST_BYTES_MAX);
     let cluster = ClusterServiceServer::new(cluster::Cluster::new(context.clone()))
         .max_decoding_message_size(REQUEST_BYTES_MAX);

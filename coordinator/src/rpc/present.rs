@@ -1,6 +1,7 @@
 //! Words of the domain as messages.
 
 pub(super) mod history;
+mod plan;
 mod stream;
 
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tonic::Status;
 
 use crate::watch::Cursor;
 
+pub(super) use self::plan::plan;
 pub(super) use self::stream::down;
 
 pub(super) fn cluster_id(cluster: ClusterId) -> bytes::Bytes {
@@ -72,6 +74,7 @@ pub(super) fn revoke_reason(reason: RevokeReason) -> pb::RevokeReason {
         RevokeReason::OpeningDeadline => pb::RevokeReason::OpeningDeadline,
         RevokeReason::GroupDeleted => pb::RevokeReason::GroupDeleted,
         RevokeReason::Stopping => pb::RevokeReason::Stopping,
+        RevokeReason::Placement => pb::RevokeReason::Placement,
     }
 }
 
@@ -99,7 +102,11 @@ pub(super) fn shard(
         _ => None,
     };
     let next = revocation.and_then(|revocation| state.session(revocation.next?));
+    let placement = group.placements.get(&index);
     pb::Shard {
+        pinned_to: placement.map(plan::pinned_to).unwrap_or_default(),
+        kept_off: placement.map(plan::kept_off).unwrap_or_default(),
+        quarantine: placement.and_then(plan::quarantine),
         shard: Some(pb::ShardRef {
             group: group.header.name.to_string(),
             index: index.0,
@@ -142,6 +149,14 @@ pub(super) fn policy(policy: &Policy) -> pb::Policy {
         load_factor_permille: policy.load_factor_permille,
         checkpoint_bytes_max: policy.checkpoint_bytes_max,
         checkpoint_total_bytes_max: policy.checkpoint_total_bytes_max,
+        worker_shards_max: policy.worker_shards_max.unwrap_or(0),
+        required_labels: policy.required_labels.clone().into_iter().collect(),
+        preferred_labels: policy.preferred_labels.clone().into_iter().collect(),
+        zone_label: policy.zone_label.clone(),
+        balance_by: plan::balance_by(policy.balance_by).into(),
+        imbalance_tolerated_permille: policy.imbalance_tolerated_permille,
+        moves_per_minute_max: policy.moves_per_minute_max.unwrap_or(0),
+        crashes_max: policy.crashes_max,
     }
 }
 
@@ -172,6 +187,11 @@ pub(super) fn group(state: &State, group: &Group) -> pb::Group {
         .filter(|worker| worker.session.is_some())
         .count();
     message.workers = u32::try_from(live).unwrap_or(u32::MAX);
+    for placement in group.placements.values() {
+        message.quarantined += u32::from(placement.quarantine.is_some());
+        let pinned = placement.pinned_to.is_some() || !placement.kept_off.is_empty();
+        message.pinned += u32::from(pinned);
+    }
     message
 }
 
@@ -360,6 +380,25 @@ pub(super) fn event(
             shard: shard.0,
             floor: *floor,
         }),
+        Event::ShardPinned {
+            shard,
+            to,
+            kept_off,
+            ..
+        } => Kind::ShardPinned(pb::ShardPinned {
+            shard: shard.0,
+            to: to.as_ref().map(ToString::to_string).unwrap_or_default(),
+            kept_off: kept_off.iter().map(ToString::to_string).collect(),
+        }),
+        Event::ShardQuarantined { shard, crashes, .. } => {
+            Kind::ShardQuarantined(pb::ShardQuarantined {
+                shard: shard.0,
+                crashes: *crashes,
+            })
+        }
+        Event::QuarantineEnded { shard, .. } => {
+            Kind::QuarantineEnded(pb::QuarantineEnded { shard: shard.0 })
+        }
     };
     Some(pb::Event {
         cursor: Some(cursor(at)),

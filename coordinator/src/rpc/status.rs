@@ -298,6 +298,7 @@ fn line_of(rejection: &Rejection) -> Line {
         | Rejection::NotOwner { .. }
         | Rejection::BeingRevoked { .. }
         | Rejection::Unowned { .. }
+        | Rejection::Quarantined { .. }
         | Rejection::AlreadyServing { .. }
         | Rejection::NotRevoking { .. } => {
             Line::new(Code::Aborted, reason::STALE_EPOCH).retry(RETRY_SOON)

@@ -184,12 +184,10 @@ pub(super) fn up(message: pb::AttachRequest) -> Result<Option<Up>, Invalid> {
         return Ok(None);
     };
     let up = match message {
-        Upward::Heartbeat(message) => {
-            convert::loads(&message)?;
-            Up::Heartbeat {
-                sequence: message.sequence,
-            }
-        }
+        Upward::Heartbeat(message) => Up::Heartbeat {
+            loads: convert::loads(&message)?,
+            sequence: message.sequence,
+        },
         Upward::Holding(message) => {
             let (set, tenures) = convert::holding(&message)?;
             Up::Holding { set, tenures }

@@ -85,7 +85,13 @@ impl Worker {
             self.sequence += 1;
             let sequence = self.sequence;
             // Whoever closed the stream says why on the way down.
-            let _ = self.ups.send(Up::Heartbeat { sequence }).await;
+            let _ = self
+                .ups
+                .send(Up::Heartbeat {
+                    sequence,
+                    loads: Vec::new(),
+                })
+                .await;
             let Ok(told) = tokio::time::timeout(BEAT, self.downs.next()).await else {
                 continue;
             };

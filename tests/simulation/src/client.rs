@@ -420,6 +420,11 @@ fn told(event: &pb::Event) -> Option<(Position, String)> {
             _ => "group".to_owned(),
         },
         Event::WorkerModeSet(e) => format!("mode set worker={}", e.worker),
+        Event::ShardPinned(e) => format!("pinned shard={}", e.shard),
+        Event::ShardQuarantined(e) => {
+            format!("quarantined shard={} crashes={}", e.shard, e.crashes)
+        }
+        Event::QuarantineEnded(e) => format!("quarantine ended shard={}", e.shard),
     };
     Some((at, text))
 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::clock::ManualClock;
 use crate::connection::ConnectionOptions;
+use crate::load::Loads;
 use crate::session::belief::{Belief, Terms};
 
 type Answer = Result<(), CheckpointError>;
@@ -160,6 +161,7 @@ fn stage_with(store_timeout: Duration) -> Stage {
         stores,
         connection: Connection::new(ConnectionOptions::new(["127.0.0.1:1"])).unwrap(),
         tally: Arc::new(Tally::new()),
+        loads: Loads::default(),
         store_timeout,
         reports: reporter,
     });

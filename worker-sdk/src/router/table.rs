@@ -174,7 +174,15 @@ impl Table {
                 self.shards.clear();
                 self.workers.clear();
             }
-            Some(Fact::GroupChanged(_) | Fact::FloorRaised(_) | Fact::WorkerModeSet(_)) | None => {}
+            Some(
+                Fact::GroupChanged(_)
+                | Fact::FloorRaised(_)
+                | Fact::WorkerModeSet(_)
+                | Fact::ShardPinned(_)
+                | Fact::ShardQuarantined(_)
+                | Fact::QuarantineEnded(_),
+            )
+            | None => {}
         }
     }
 

@@ -41,6 +41,8 @@ impl Session {
         self.tenures.begin_stream();
         // From here until the answer: an open stream alone is no answer.
         self.heard_at = self.clock.now();
+        // A leader that is new knows no loads.
+        self.loads_at = self.heard_at;
         self.silence_max = timeout;
         let address = self.finder.pick();
         let connection = &self.options.connection;

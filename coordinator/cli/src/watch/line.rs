@@ -49,6 +49,10 @@ pub(crate) struct Line {
     pub(crate) by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kept_off: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) crashes: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -133,6 +137,11 @@ impl Line {
                     .or_else(|| wide(&self.next_session)),
             ),
             ("floor", wide(&self.floor)),
+            (
+                "kept_off",
+                self.kept_off.as_ref().map(|workers| workers.join(",")),
+            ),
+            ("crashes", self.crashes.map(|crashes| crashes.to_string())),
             ("by", self.by.clone().map(quoted_if_needed)),
             (
                 "reason",

@@ -10,7 +10,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use super::LARGEST;
 use super::node::{Fake, no_group, refused};
-use super::sample::{group, policy, session};
+use super::sample::{group, plan, policy, session};
 
 #[tonic::async_trait]
 impl AdminService for Fake {
@@ -78,7 +78,7 @@ impl AdminService for Fake {
     ) -> Result<Response<v1::SetPolicyResponse>, Status> {
         let request = request.into_inner();
         self.change("set")?;
-        let new = request.policy.unwrap_or_default();
+        let new = request.policy.clone().unwrap_or_default();
         if new.ttl_ms > 600_000 {
             let mut details = ErrorDetails::with_error_info(
                 reason::INVALID_ARGUMENT,
@@ -194,5 +194,58 @@ impl AdminService for Fake {
             return Err(no_group(&name));
         }
         Ok(Response::new(v1::SetFreezeResponse { revision: 47 }))
+    }
+
+    async fn pin_shard(
+        &self,
+        request: Request<v1::PinShardRequest>,
+    ) -> Result<Response<v1::PinShardResponse>, Status> {
+        self.change("pin")?;
+        let shard = request.into_inner().shard.unwrap_or_default();
+        if shard.group != "orders" {
+            return Err(no_group(&shard.group));
+        }
+        Ok(Response::new(v1::PinShardResponse { revision: 46 }))
+    }
+
+    async fn unpin_shard(
+        &self,
+        _: Request<v1::UnpinShardRequest>,
+    ) -> Result<Response<v1::UnpinShardResponse>, Status> {
+        self.change("unpin")?;
+        Ok(Response::new(v1::UnpinShardResponse { revision: 47 }))
+    }
+
+    async fn retry_shard(
+        &self,
+        _: Request<v1::RetryShardRequest>,
+    ) -> Result<Response<v1::RetryShardResponse>, Status> {
+        self.change("retry")?;
+        Ok(Response::new(v1::RetryShardResponse { revision: 48 }))
+    }
+
+    async fn plan_preview(
+        &self,
+        request: Request<v1::PlanPreviewRequest>,
+    ) -> Result<Response<v1::PlanPreviewResponse>, Status> {
+        let request = request.into_inner();
+        self.change("preview")?;
+        let moves = if request.rebalance { 5 } else { 100 };
+        Ok(Response::new(v1::PlanPreviewResponse {
+            plan: Some(plan(moves)),
+            revision: 49,
+        }))
+    }
+
+    async fn rebalance(
+        &self,
+        request: Request<v1::RebalanceRequest>,
+    ) -> Result<Response<v1::RebalanceResponse>, Status> {
+        let moves_max = request.into_inner().moves_max;
+        self.change("rebalance")?;
+        Ok(Response::new(v1::RebalanceResponse {
+            plan: Some(plan(moves_max as usize)),
+            revision: 50,
+        }))
     }
 }

@@ -16,6 +16,16 @@ pub(super) fn policy() -> v1::Policy {
         load_factor_permille: 1_100,
         checkpoint_bytes_max: 1_048_576,
         checkpoint_total_bytes_max: 16 << 30,
+        worker_shards_max: 20,
+        required_labels: [("disk", "ssd"), ("site", "a")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        preferred_labels: [].into(),
+        zone_label: "zone".to_owned(),
+        balance_by: v1::BalanceBy::Load.into(),
+        imbalance_tolerated_permille: 200,
+        moves_per_minute_max: 0,
+        crashes_max: 3,
     }
 }
 
@@ -36,6 +46,8 @@ pub(super) fn group(name: &str) -> v1::Group {
             reason: "release day".to_owned(),
             since_revision: 39,
         }),
+        pinned: 2,
+        quarantined: 1,
     }
 }
 
@@ -82,8 +94,40 @@ pub(super) fn shard(index: u32) -> v1::Shard {
                 worker: "counter-3".to_owned(),
                 reason: "seal failed".to_owned(),
             });
+            if index == 7 {
+                shard.kept_off = vec!["counter-1".to_owned(), "counter-2".to_owned()];
+                shard.quarantine = Some(v1::Quarantine {
+                    crashes: 3,
+                    since: LARGEST,
+                });
+            }
         }
         _ => {}
     }
     shard
+}
+
+pub(super) fn plan(moves: usize) -> v1::Plan {
+    let planned = |shard, from: &str, reason: v1::RevokeReason| v1::PlannedMove {
+        shard,
+        from: from.to_owned(),
+        to: "counter-2".to_owned(),
+        reason: reason.into(),
+    };
+    let mut all = vec![planned(3, "", v1::RevokeReason::Unspecified)];
+    all.extend((8..20).map(|shard| planned(shard, "counter-1", v1::RevokeReason::Rebalance)));
+    all.truncate(moves);
+    let not_moved = [("all at cap", 2, vec![5, 6]), ("indivisible", 1, vec![])];
+    v1::Plan {
+        moves_total: u32::try_from(all.len()).unwrap(),
+        moves: all,
+        not_moved: not_moved
+            .map(|(reason, moves, shards)| v1::NotMoved {
+                reason: reason.to_owned(),
+                moves,
+                shards,
+            })
+            .into(),
+        in_flight: 1,
+    }
 }

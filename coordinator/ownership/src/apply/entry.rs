@@ -13,6 +13,7 @@ use crate::event::Event;
 use crate::feature::Feature;
 use crate::group::{Group, GroupHeader, GroupPhase, Tombstone};
 use crate::ids::{ClusterId, GroupId, Revision, SessionId, ShardIndex, WorkerName};
+use crate::placement::Placement;
 use crate::record::RecordKey;
 use crate::rejection::Rejection;
 use crate::restored::Restored;
@@ -101,6 +102,9 @@ impl<'a> Entry<'a> {
         for name in group.workers.keys() {
             self.touch(RecordKey::Worker(id, name.clone()));
         }
+        for index in group.placements.keys() {
+            self.touch(RecordKey::Placement(id, *index));
+        }
         for (index, shard) in group.indexed_shards() {
             if !shard.is_new() {
                 self.touch(RecordKey::Shard(id, index));
@@ -183,6 +187,25 @@ impl<'a> Entry<'a> {
             workers.remove(&name);
         }
         self.touch(RecordKey::Worker(id, name));
+    }
+
+    /// Changes what is said of the place of a shard; the record comes and goes as needed.
+    pub(super) fn change_placement(
+        &mut self,
+        id: GroupId,
+        index: ShardIndex,
+        change: impl FnOnce(&mut Placement),
+    ) {
+        let Some(group) = self.state.group_mut(id) else {
+            unreachable!("the place of shard {index} is changed without its group #{id}");
+        };
+        let placements = Arc::make_mut(&mut group.placements);
+        let placement = placements.entry(index).or_default();
+        change(placement);
+        if placement.is_empty() {
+            placements.remove(&index);
+        }
+        self.touch(RecordKey::Placement(id, index));
     }
 
     /// A shard to be changed in anything but its state, which is for [`Entry::set_shard_state`].

@@ -3,7 +3,7 @@
 use tenure_fence::GroupName;
 
 use super::entry::{Entry, active_group};
-use super::handoff::begin_revocation;
+use super::handoff::{begin_revocation, cancel_successor};
 use super::sessions::end_session;
 use super::tenures;
 use crate::command::{CreateGroup, SetFreeze, SetPolicy};
@@ -144,25 +144,11 @@ fn revoke_for_deletion(entry: &mut Entry<'_>, group: GroupId, shard: ShardIndex)
         return;
     };
     let state = entry.state().shard(group, shard).map(|shard| &shard.state);
-    let Some(ShardState::Revoking(revocation)) = state else {
-        begin_revocation(entry, held, None, RevokeReason::GroupDeleted);
-        return;
-    };
-    if revocation.next.is_none() {
-        return;
+    // Of one whose owner was asked to stop before, the deadline goes on; only the successor is cancelled.
+    match state {
+        Some(ShardState::Revoking(_)) => cancel_successor(entry, held),
+        _ => begin_revocation(entry, held, None, RevokeReason::GroupDeleted),
     }
-    // Its owner was asked to stop before and its deadline goes on; only the successor is cancelled.
-    let mut revocation = **revocation;
-    revocation.next = None;
-    entry.set_shard_state(group, shard, ShardState::Revoking(Box::new(revocation)));
-    entry.record(Event::Revoking {
-        group,
-        shard,
-        epoch: held.epoch,
-        owner: held.owner,
-        next: None,
-        reason: revocation.reason,
-    });
 }
 
 /// Removes a group under deletion when nobody owns any of its shards; the tombstone keeps the epochs.

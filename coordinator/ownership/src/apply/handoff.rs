@@ -56,6 +56,14 @@ fn grant(entry: &mut Entry<'_>, group: GroupId, item: Grant) -> Result<(), Rejec
         });
     }
     tenures::require_home(entry.state(), group, shard, item.to)?;
+    let quarantine = entry.state().group(group);
+    let quarantine = quarantine.and_then(|group| group.quarantine(item.shard));
+    if let Some(quarantine) = quarantine {
+        return Err(Rejection::Quarantined {
+            shard: item.shard,
+            crashes: quarantine.crashes,
+        });
+    }
     tenures::begin(entry, group, item.shard, item.to)
 }
 
@@ -117,6 +125,29 @@ pub(super) fn begin_revocation(
         owner,
         next,
         reason,
+    });
+}
+
+/// Lets nobody follow in the entry that ends a tenure which is being revoked; its deadline goes on.
+pub(super) fn cancel_successor(entry: &mut Entry<'_>, held: Held) {
+    let Held { group, shard, .. } = held;
+    let state = entry.state().shard(group, shard).map(|shard| &shard.state);
+    let Some(ShardState::Revoking(revocation)) = state else {
+        return;
+    };
+    if revocation.next.is_none() {
+        return;
+    }
+    let mut revocation = **revocation;
+    revocation.next = None;
+    entry.set_shard_state(group, shard, ShardState::Revoking(Box::new(revocation)));
+    entry.record(Event::Revoking {
+        group,
+        shard,
+        epoch: held.epoch,
+        owner: held.owner,
+        next: None,
+        reason: revocation.reason,
     });
 }
 

@@ -1,10 +1,13 @@
 //! The workers that a plan is made for.
 
+use std::collections::BTreeMap;
+
 use crate::group::Group;
 use crate::ids::{SessionId, ShardIndex, WorkerName};
 use crate::planner::observed::Observed;
-use crate::planner::share::{Level, Share};
-use crate::session::{Worker, WorkerMode};
+use crate::planner::share::{Division, Level, Share};
+use crate::planner::zone::{Zones, zones};
+use crate::session::{Session, Worker, WorkerMode};
 use crate::shard::Shard;
 use crate::state::State;
 
@@ -25,8 +28,17 @@ pub(super) enum Standing {
     Paused,
     /// Is about to go: is to be emptied like one that drains.
     Stopping,
+    /// Lacks a label that the policy requires: is emptied, does not count in the shares.
+    Unfit,
     /// Is to be emptied.
     Draining,
+}
+
+impl Standing {
+    /// Whether the worker counts in the shares.
+    pub(super) fn shares(self) -> bool {
+        matches!(self, Self::Open | Self::Disconnected)
+    }
 }
 
 /// A registered worker.
@@ -42,11 +54,22 @@ pub(super) struct Candidate<'a> {
     /// Shards it will have: those it owns and is not asked to give up, those on their way to it, and
     /// those of this plan.
     pub(super) load: u32,
+    /// Shards that are pinned to it and are neither its own nor on their way to it.
+    pub(super) reserved: u32,
+    /// Which of the zones it is in.
+    pub(super) zone: usize,
+    /// Whether it lacks a label that the policy prefers.
+    pub(super) unpreferred: bool,
 }
 
 impl Candidate<'_> {
+    /// Shards it will have when those that are pinned to it have come.
+    pub(super) fn expected(&self) -> u32 {
+        self.load + self.reserved
+    }
+
     pub(super) fn level(&self) -> Level {
-        Level::new(self.load, self.weight)
+        Level::new(self.expected(), self.weight)
     }
 
     /// Whether it may be given one more shard.
@@ -57,22 +80,18 @@ impl Candidate<'_> {
     /// How many more shards it may be given.
     pub(super) fn room(&self) -> u32 {
         match self.standing {
-            Standing::Open => self.share.cap.saturating_sub(self.load),
+            Standing::Open => self.share.cap.saturating_sub(self.expected()),
             Standing::Disconnected
             | Standing::Cordoned
             | Standing::Paused
             | Standing::Stopping
+            | Standing::Unfit
             | Standing::Draining => 0,
         }
     }
 
-    /// Whether it counts in the shares.
-    fn has_share(&self) -> bool {
-        matches!(self.standing, Standing::Open | Standing::Disconnected)
-    }
-
     /// Whether what it has stays with it, whatever the shares: the others share the rest.
-    fn keeps_all(&self) -> bool {
+    pub(super) fn keeps_all(&self) -> bool {
         self.is_paused || self.standing == Standing::Cordoned
     }
 
@@ -80,7 +99,7 @@ impl Candidate<'_> {
     pub(super) fn may_follow(&self) -> bool {
         matches!(
             self.standing,
-            Standing::Open | Standing::Disconnected | Standing::Stopping
+            Standing::Open | Standing::Disconnected | Standing::Stopping | Standing::Unfit
         )
     }
 
@@ -99,6 +118,7 @@ pub(super) fn candidates<'a>(
     group: &'a Group,
     observed: &Observed,
 ) -> Vec<Candidate<'a>> {
+    let policy = &group.header.policy;
     let mut workers: Vec<Candidate<'a>> = Vec::new();
     for (name, worker) in group.workers.iter() {
         let Some((id, session)) = worker.session.and_then(|id| Some((id, state.session(id)?)))
@@ -110,6 +130,7 @@ pub(super) fn candidates<'a>(
             _ if observed.stopping.contains(&id) => Standing::Stopping,
             WorkerMode::Cordoned => Standing::Cordoned,
             WorkerMode::Paused => Standing::Paused,
+            WorkerMode::Active if !has(session, &policy.required_labels) => Standing::Unfit,
             WorkerMode::Active if observed.is_disconnected(id) => Standing::Disconnected,
             WorkerMode::Active => Standing::Open,
         };
@@ -123,6 +144,9 @@ pub(super) fn candidates<'a>(
             is_paused: worker.mode == WorkerMode::Paused,
             share: Share::default(),
             load,
+            reserved: 0,
+            zone: 0,
+            unpreferred: !has(session, &policy.preferred_labels),
         });
     }
     workers
@@ -130,13 +154,9 @@ pub(super) fn candidates<'a>(
 
 /// Gives every worker its share, once all are loaded with what they will have. Shards that stay where they
 /// are, or wait for a paused worker, are nobody's to share.
-pub(super) fn share_out(workers: &mut [Candidate<'_>], group: &Group) {
-    let sharing = |worker: &&mut Candidate<'_>| worker.has_share();
-    let weights = workers
-        .iter_mut()
-        .filter(sharing)
-        .map(|worker| u64::from(worker.weight))
-        .sum();
+///
+/// Returns the zones that the workers are in, with what they have.
+pub(super) fn share_out(state: &State, workers: &mut [Candidate<'_>], group: &Group) -> Zones {
     let kept: u64 = workers
         .iter()
         .filter(|worker| worker.keeps_all())
@@ -144,10 +164,21 @@ pub(super) fn share_out(workers: &mut [Candidate<'_>], group: &Group) {
         .sum();
     let kept = u32::try_from(kept + waiting(group)).unwrap_or(u32::MAX);
     let shards = group.header.shard_count.saturating_sub(kept);
-    let factor = group.header.policy.load_factor_permille;
-    for worker in workers.iter_mut().filter(sharing) {
-        worker.share = Share::new(shards, worker.weight, weights, factor);
+    let sharing = workers.iter().filter(|worker| worker.standing.shares());
+    let weights = sharing.map(|worker| worker.weight).collect();
+    let division = Division::new(shards, weights, &group.header.policy);
+    for worker in workers.iter_mut().filter(|worker| worker.standing.shares()) {
+        worker.share = division.of_worker(worker.weight);
     }
+    let mut zones = zones(state, group, &division, workers);
+    zones.count(workers);
+    zones
+}
+
+/// Whether a worker has all of some labels.
+fn has(session: &Session, labels: &BTreeMap<String, String>) -> bool {
+    let mut labels = labels.iter();
+    labels.all(|(key, value)| session.labels.get(key) == Some(value))
 }
 
 /// How many unowned shards wait for paused workers.
@@ -156,7 +187,11 @@ fn waiting(group: &Group) -> u64 {
     if !group.workers.values().any(paused) {
         return 0;
     }
-    let of_paused = |(_, shard): &(ShardIndex, &Shard)| shard.waits_for_paused(group).is_some();
+    let of_paused = |(index, shard): &(ShardIndex, &Shard)| {
+        let placement = group.placements.get(index);
+        let waits_for = shard.waits_for_paused(group);
+        waits_for.is_some_and(|worker| placement.is_none_or(|of| !of.kept_off.contains(worker)))
+    };
     let waiting = group.unowned().filter(of_paused).count();
     u64::try_from(waiting).unwrap_or(u64::MAX)
 }

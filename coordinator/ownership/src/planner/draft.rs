@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::command::{Grant, Revoke};
 use crate::group::{Group, GroupPhase};
-use crate::ids::{GroupId, SessionId, ShardIndex};
+use crate::ids::{GroupId, SessionId, ShardIndex, WorkerName};
 use crate::planner::candidate::{Candidate, Standing, WorkerOrdinal, candidates, share_out};
 use crate::planner::observed::Observed;
 use crate::planner::proposal::Plan;
@@ -16,7 +16,8 @@ use crate::planner::report::{Reason, Report};
 use crate::planner::ring::{Member, Ring};
 use crate::planner::share::Level;
 use crate::planner::throttle::Budget;
-use crate::shard::{Revocation, RevokeReason, Shard};
+use crate::planner::zone::{Zone, Zones};
+use crate::shard::{Revocation, RevokeReason, Shard, ShardState};
 use crate::state::State;
 
 /// A grant of this plan.
@@ -25,6 +26,8 @@ pub(super) struct PlannedGrant {
     pub(super) to: WorkerOrdinal,
     /// Whether the worker held the shard before.
     pub(super) returning: bool,
+    /// Whether the shard must go there and nowhere else.
+    pub(super) fixed: bool,
 }
 
 impl PlannedGrant {
@@ -37,6 +40,25 @@ impl PlannedGrant {
 struct PlannedRevoke {
     revoke: Revoke,
     next: Option<WorkerOrdinal>,
+    /// Whether the shard goes where it is pinned.
+    home: bool,
+}
+
+/// Workers with room in one zone, the least loaded for their weight first, of equal ones those with the
+/// labels that are preferred.
+type Roomy = BTreeSet<(Level, bool, WorkerOrdinal)>;
+
+/// Why a shard is given to the worker it is given to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum GrantTo {
+    /// It suits best.
+    Suitable,
+    /// It held the shard before.
+    Former,
+    /// The shard is pinned to it.
+    Home,
+    /// It has the fewest shards that may be what crashes their owners.
+    Apart,
 }
 
 /// See the module.
@@ -57,11 +79,16 @@ pub(super) struct Draft<'a> {
     stranded: BTreeSet<SessionId>,
     /// Built when first asked: a plan that moves nothing needs none.
     ring: OnceCell<Ring>,
-    /// Workers with room by level; `None` until first asked.
-    by_level: Option<BTreeSet<(Level, WorkerOrdinal)>>,
+    /// By zone; `None` until first asked.
+    roomy: Option<Vec<Roomy>>,
+    zones: Zones,
+    /// How many suspects each worker has; `None` until first asked.
+    suspects: Option<BTreeMap<WorkerOrdinal, u32>>,
     /// What all workers have room for together.
     room: u64,
     any_open: bool,
+    /// Owned shards that are moved to even workers out.
+    evened_out: u32,
 }
 
 impl<'a> Draft<'a> {
@@ -107,17 +134,17 @@ impl<'a> Draft<'a> {
             revoked: BTreeSet::new(),
             stranded: BTreeSet::new(),
             ring: OnceCell::new(),
-            by_level: None,
+            roomy: None,
+            zones: Zones::default(),
+            suspects: None,
             room: 0,
             any_open: false,
+            evened_out: 0,
         };
         draft.count_handoffs();
-        share_out(&mut draft.workers, group);
-        draft.room = draft
-            .workers
-            .iter()
-            .map(|worker| u64::from(worker.room()))
-            .sum();
+        draft.reserve_for_pins();
+        draft.zones = share_out(state, &mut draft.workers, group);
+        draft.room = draft.zones.iter().map(Zone::room).sum();
         draft.any_open = draft
             .workers
             .iter()
@@ -136,6 +163,72 @@ impl<'a> Draft<'a> {
                 self.worker_mut(next).load += 1;
             }
         }
+    }
+
+    /// Keeps room for shards that are pinned to workers that may take them, and are not there.
+    fn reserve_for_pins(&mut self) {
+        for (index, placement) in self.group.placements.iter() {
+            let Some(home) = placement.pinned_to.as_ref().and_then(|to| self.home(to)) else {
+                continue;
+            };
+            if placement.quarantine.is_none() && self.holder_to_be(*index) != Some(home) {
+                self.worker_mut(home).reserved += 1;
+            }
+        }
+    }
+
+    /// The worker of a name, if it takes shards.
+    pub(super) fn home(&self, name: &WorkerName) -> Option<WorkerOrdinal> {
+        let worker = self.group.workers.get(name)?;
+        let home = self.ordinal_of(worker.session?)?;
+        (self.worker(home).standing == Standing::Open).then_some(home)
+    }
+
+    /// How many suspects each worker has that has any.
+    pub(super) fn suspects(&mut self) -> &BTreeMap<WorkerOrdinal, u32> {
+        let counts = self.suspects.take().unwrap_or_else(|| {
+            let mut counts = BTreeMap::new();
+            let held = self.observed.suspects.iter();
+            for holder in held.filter_map(|index| self.holder_to_be(*index)) {
+                *counts.entry(holder).or_default() += 1;
+            }
+            for grant in &self.grants {
+                if self.observed.suspects.contains(&grant.shard()) {
+                    *counts.entry(grant.to).or_default() += 1;
+                }
+            }
+            counts
+        });
+        self.suspects.insert(counts)
+    }
+
+    /// Who has a shard once its handoff, if there is one, is over.
+    fn holder_to_be(&self, index: ShardIndex) -> Option<WorkerOrdinal> {
+        match &self.group.shard(index)?.state {
+            ShardState::Unowned(_) => None,
+            ShardState::Opening(owner) | ShardState::Serving(owner) => self.ordinal_of(*owner),
+            ShardState::Revoking(revocation) => self.heir(revocation),
+        }
+    }
+
+    /// Whether a shard will be a worker's by what is in flight already.
+    pub(super) fn will_have(&self, index: ShardIndex, worker: WorkerOrdinal) -> bool {
+        self.holder_to_be(index) == Some(worker)
+    }
+
+    /// Who has which shard once this plan and the handoffs before it are carried out.
+    pub(super) fn holders(&self) -> impl Iterator<Item = (ShardIndex, WorkerOrdinal)> + '_ {
+        let next = self.revokes.iter();
+        let next: BTreeMap<_, _> = next.map(|of| (of.revoke.shard, of.next)).collect();
+        let granted = self.grants.iter().map(|grant| (grant.shard(), grant.to));
+        let owned = self.group.indexed_shards().filter_map(move |(index, _)| {
+            let holder = match next.get(&index) {
+                Some(next) => *next,
+                None => self.holder_to_be(index),
+            };
+            Some((index, holder?))
+        });
+        granted.chain(owned)
     }
 
     /// Who gets a shard that is being revoked, if the tenure ended now.
@@ -206,31 +299,71 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// The workers with room, the least loaded relative to their weights first.
-    pub(super) fn least_loaded(&mut self) -> impl Iterator<Item = WorkerOrdinal> + '_ {
-        let by_level = self.by_level.take().unwrap_or_else(|| {
-            let roomy = self.workers().filter(|(_, worker)| worker.has_room());
+    /// Whether a worker may be given one more shard.
+    pub(super) fn has_room(&self, ordinal: WorkerOrdinal) -> bool {
+        let worker = self.worker(ordinal);
+        worker.has_room() && self.zones.get(worker.zone).room() > 0
+    }
+
+    pub(super) fn zones(&self) -> &Zones {
+        &self.zones
+    }
+
+    /// The least loaded workers with room, for their weights, of each zone at most so many.
+    pub(super) fn least_loaded(&mut self, most: usize) -> Vec<WorkerOrdinal> {
+        let roomy = self.roomy.take().unwrap_or_else(|| {
+            let mut roomy = vec![Roomy::new(); self.zones.len()];
+            for (ordinal, worker) in self.workers().filter(|(_, worker)| worker.has_room()) {
+                if let Some(zone) = roomy.get_mut(worker.zone) {
+                    zone.insert(key(worker, ordinal));
+                }
+            }
             roomy
-                .map(|(ordinal, worker)| (worker.level(), ordinal))
-                .collect()
         });
-        self.by_level
-            .insert(by_level)
-            .iter()
-            .map(|(_, ordinal)| *ordinal)
+        let of_zones = self.roomy.insert(roomy).iter().zip(self.zones.iter());
+        let with_room = of_zones.filter(|(_, zone)| zone.room() > 0);
+        let mut found: Vec<_> = with_room
+            .flat_map(|(roomy, _)| roomy.iter().take(most))
+            .collect();
+        found.sort_unstable();
+        found.into_iter().map(|(.., ordinal)| *ordinal).collect()
+    }
+
+    /// Whether a shard may be placed on a worker: it is not kept off it.
+    pub(super) fn may_have(&self, index: ShardIndex, worker: WorkerOrdinal) -> bool {
+        let placement = self.group.placements.get(&index);
+        placement.is_none_or(|placement| !placement.kept_off.contains(self.worker(worker).name))
+    }
+
+    /// Whether a shard stays where it is, on this worker, whatever the others have.
+    pub(super) fn is_fixed(&self, index: ShardIndex, worker: WorkerOrdinal) -> bool {
+        self.observed.suspects.contains(&index) || self.is_pinned_to(index, worker)
     }
 
     /// Why a shard finds no worker when none has room.
     pub(super) fn no_room(&self) -> Reason {
-        if self.any_open {
-            Reason::AllAtCap
-        } else {
-            Reason::NoWorker
+        if !self.any_open {
+            let unfit = |worker: &Candidate<'_>| worker.standing == Standing::Unfit;
+            return if self.workers.iter().any(unfit) {
+                Reason::LabelsMissing
+            } else {
+                Reason::NoWorker
+            };
+        }
+        let header = &self.group.header;
+        let sharing = self
+            .workers
+            .iter()
+            .filter(|worker| worker.standing.shares());
+        let all = u64::try_from(sharing.count()).unwrap_or(u64::MAX);
+        match header.policy.worker_shards_max {
+            Some(most) if all * u64::from(most) < header.shard_count.into() => Reason::WorkersFull,
+            _ => Reason::AllAtCap,
         }
     }
 
-    /// Plans to give an unowned shard to a worker, for `returning` to one that held it before.
-    pub(super) fn grant(&mut self, index: ShardIndex, to: WorkerOrdinal, returning: bool) {
+    /// Plans to give an unowned shard to a worker.
+    pub(super) fn grant(&mut self, index: ShardIndex, to: WorkerOrdinal, why: GrantTo) {
         let seen = self.group.shard(index).and_then(|shard| shard.epoch);
         let grant = Grant {
             shard: index,
@@ -240,9 +373,20 @@ impl<'a> Draft<'a> {
         self.grants.push(PlannedGrant {
             grant,
             to,
-            returning,
+            returning: why == GrantTo::Former,
+            fixed: matches!(why, GrantTo::Home | GrantTo::Apart),
         });
-        self.set_load(to, self.worker(to).load + 1);
+        if let Some(suspects) = self.suspects.as_mut()
+            && self.observed.suspects.contains(&index)
+        {
+            *suspects.entry(to).or_default() += 1;
+        }
+        let taken = u32::from(why == GrantTo::Home);
+        self.set_load(
+            to,
+            self.worker(to).load + 1,
+            self.worker(to).reserved - taken,
+        );
     }
 
     /// The grants of this plan, in order of the shard.
@@ -267,8 +411,8 @@ impl<'a> Draft<'a> {
         let before = std::mem::replace(&mut planned.to, to);
         planned.grant.to = session;
         planned.returning = false;
-        self.set_load(before, self.worker(before).load - 1);
-        self.set_load(to, self.worker(to).load + 1);
+        self.change_load(before, -1);
+        self.change_load(to, 1);
     }
 
     /// Plans to ask a shard back; its next owner is chosen by the entry that ends the tenure if
@@ -293,12 +437,15 @@ impl<'a> Draft<'a> {
             next: next_session,
             reason,
         };
-        self.revokes.push(PlannedRevoke { revoke, next });
+        let home = next.is_some_and(|next| self.is_pinned_to(shard, next));
+        self.revokes.push(PlannedRevoke { revoke, next, home });
         self.revoked.insert(shard);
         self.budget.spend();
-        self.set_load(owner, self.worker(owner).load - 1);
+        self.evened_out += u32::from(reason == RevokeReason::Rebalance);
+        self.change_load(owner, -1);
         if let Some(next) = next {
-            self.set_load(next, self.worker(next).load + 1);
+            let worker = self.worker(next);
+            self.set_load(next, worker.load + 1, worker.reserved - u32::from(home));
         }
     }
 
@@ -308,15 +455,66 @@ impl<'a> Draft<'a> {
         self.stranded.insert(session);
     }
 
-    fn set_load(&mut self, ordinal: WorkerOrdinal, load: u32) {
+    /// How many owned shards are moved to even workers out.
+    pub(super) fn evened_out(&self) -> u32 {
+        self.evened_out
+    }
+
+    /// How many shards each worker owns that stay where they are, of those that have any.
+    pub(super) fn fixed(&self) -> BTreeMap<WorkerOrdinal, usize> {
+        let pinned = self.group.placements.iter();
+        let pinned = pinned.filter(|(_, placement)| placement.pinned_to.is_some());
+        let suspects = self.observed.suspects.iter();
+        let indices: BTreeSet<ShardIndex> = pinned
+            .map(|(index, _)| index)
+            .chain(suspects)
+            .copied()
+            .collect();
+        let mut fixed = BTreeMap::new();
+        for index in indices {
+            let state = self.group.shard(index).map(|shard| &shard.state);
+            let Some(ShardState::Opening(owner) | ShardState::Serving(owner)) = state else {
+                continue;
+            };
+            let owner = self.ordinal_of(*owner).filter(|_| !self.is_revoked(index));
+            if let Some(owner) = owner.filter(|owner| self.is_fixed(index, *owner)) {
+                *fixed.entry(owner).or_default() += 1;
+            }
+        }
+        fixed
+    }
+
+    /// Whether a shard is pinned to a worker.
+    pub(super) fn is_pinned_to(&self, index: ShardIndex, worker: WorkerOrdinal) -> bool {
+        let placement = self.group.placements.get(&index);
+        placement.is_some_and(|of| of.pinned_to.as_ref() == Some(self.worker(worker).name))
+    }
+
+    fn change_load(&mut self, ordinal: WorkerOrdinal, by: i32) {
+        let worker = self.worker(ordinal);
+        self.set_load(
+            ordinal,
+            worker.load.saturating_add_signed(by),
+            worker.reserved,
+        );
+    }
+
+    fn set_load(&mut self, ordinal: WorkerOrdinal, load: u32, reserved: u32) {
         let worker = self.worker_mut(ordinal);
-        let (level_before, room_before) = (worker.level(), worker.room());
-        worker.load = load;
-        let (level, room) = (worker.level(), worker.room());
-        self.room = self.room - u64::from(room_before) + u64::from(room);
-        if let Some(by_level) = &mut self.by_level {
-            by_level.remove(&(level_before, ordinal));
-            by_level.extend((room > 0).then_some((level, ordinal)));
+        let (key_before, before, room_before) =
+            (key(worker, ordinal), worker.expected(), worker.room());
+        (worker.load, worker.reserved) = (load, reserved);
+        let (key, expected, room) = (key(worker, ordinal), worker.expected(), worker.room());
+        let (zone, shares) = (worker.zone, worker.standing.shares());
+        if shares {
+            let of_zone = self
+                .zones
+                .change(zone, (before, expected), (room_before, room));
+            self.room = self.room - of_zone.0 + of_zone.1;
+        }
+        if let Some(roomy) = self.roomy.as_mut().and_then(|roomy| roomy.get_mut(zone)) {
+            roomy.remove(&key_before);
+            roomy.extend((room > 0).then_some(key));
         }
     }
 
@@ -341,11 +539,15 @@ impl<'a> Draft<'a> {
     }
 
     /// No worker that is given a shard ends above its cap, and loads are what the moves make of them.
+    /// A shard that goes where it is pinned may go above it.
     fn assert_caps_kept(&self) {
         let mut gained = vec![0_u32; self.workers.len()];
-        let given = self.grants.iter().map(|planned| planned.to);
-        let next = self.revokes.iter().filter_map(|planned| planned.next);
-        for ordinal in given.chain(next) {
+        let given = self.grants.iter().filter(|planned| {
+            !(planned.fixed && self.is_pinned_to(planned.grant.shard, planned.to))
+        });
+        let next = self.revokes.iter().filter(|planned| !planned.home);
+        let given = given.map(|planned| planned.to);
+        for ordinal in given.chain(next.filter_map(|planned| planned.next)) {
             gained
                 .get_mut(position(ordinal))
                 .into_iter()
@@ -353,7 +555,7 @@ impl<'a> Draft<'a> {
         }
         for (worker, gained) in self.workers.iter().zip(gained) {
             let kept = match worker.standing {
-                Standing::Open => gained == 0 || worker.load <= worker.share.cap,
+                Standing::Open => gained == 0 || worker.expected() <= worker.share.cap,
                 // What was its own comes home, and was counted out of the others' shares.
                 Standing::Paused => true,
                 _ => gained == 0,
@@ -365,6 +567,11 @@ impl<'a> Draft<'a> {
             );
         }
     }
+}
+
+/// The order of workers with room.
+fn key(worker: &Candidate<'_>, ordinal: WorkerOrdinal) -> (Level, bool, WorkerOrdinal) {
+    (worker.level(), worker.unpreferred, ordinal)
 }
 
 fn position(ordinal: WorkerOrdinal) -> usize {

@@ -1,10 +1,12 @@
 //! First phase: shards that must leave their owner.
 
-use crate::planner::candidate::{Candidate, Standing, WorkerOrdinal};
+use crate::ids::ShardIndex;
+use crate::planner::candidate::{Standing, WorkerOrdinal};
 use crate::planner::draft::Draft;
+use crate::planner::pins;
 use crate::planner::report::Reason;
 use crate::planner::score;
-use crate::shard::{RevokeReason, ShardState};
+use crate::shard::{RevokeReason, Shard, ShardState};
 
 /// Revokes openings past their deadline.
 ///
@@ -37,81 +39,110 @@ pub(super) fn overdue_openings(draft: &mut Draft<'_>) {
     }
 }
 
-/// Moves shards off workers that are drained, or that stop.
+/// Moves shards off workers that are drained, that stop, or that lack a label that the policy requires.
 ///
 /// A shard that fits nowhere else stays: served by a draining worker is better than served by nobody. A
 /// worker that stops is told that it waits for nothing. So is one that is paused: what it gives back
 /// waits for it.
 pub(super) fn draining_workers(draft: &mut Draft<'_>) {
-    let leaving = |worker: &Candidate<'_>| {
-        matches!(worker.standing, Standing::Draining | Standing::Stopping) && worker.load > 0
-    };
-    let draining: Vec<WorkerOrdinal> = draft
+    let emptied: Vec<(WorkerOrdinal, RevokeReason)> = draft
         .workers()
-        .filter(|(_, worker)| leaving(worker))
-        .map(|(ordinal, _)| ordinal)
+        .filter(|(_, worker)| worker.load > 0)
+        .filter_map(|(ordinal, worker)| match worker.standing {
+            Standing::Draining => Some((ordinal, RevokeReason::Draining)),
+            Standing::Stopping => Some((ordinal, RevokeReason::Stopping)),
+            Standing::Unfit => Some((ordinal, RevokeReason::Placement)),
+            Standing::Open | Standing::Disconnected | Standing::Cordoned | Standing::Paused => None,
+        })
         .collect();
-    if draining.is_empty() {
+    if emptied.is_empty() {
         return;
     }
-    // Room that unowned shards need is not spent on shards that are served.
-    let unowned = u64::from(draft.group.unowned_count());
-    let mut spare = draft.room().saturating_sub(unowned);
-    for worker in draining {
-        spare = drain(draft, worker, spare);
+    let mut spare = spare(draft);
+    let state = draft.state;
+    for (worker, reason) in emptied {
+        for index in state.owned(draft.worker(worker).session) {
+            evacuate(draft, index, reason, &mut spare);
+        }
     }
 }
 
-/// Moves the shards of one worker into spare room and returns what is left of it.
-fn drain(draft: &mut Draft<'_>, worker: WorkerOrdinal, mut spare: u64) -> u64 {
-    let (state, group, session) = (draft.state, draft.group, draft.worker(worker).session);
+/// Moves shards off workers that they are kept off.
+pub(super) fn shards_kept_off(draft: &mut Draft<'_>) {
+    let group = draft.group;
+    let mut left = None;
+    for (index, placement) in group.placements.iter() {
+        if placement.kept_off.is_empty() {
+            continue;
+        }
+        let owner = group.shard(*index).and_then(Shard::owner);
+        let owner = owner.and_then(|owner| draft.ordinal_of(owner));
+        if owner.is_some_and(|owner| !draft.may_have(*index, owner)) {
+            let mut spare_left = left.unwrap_or_else(|| spare(draft));
+            evacuate(draft, *index, RevokeReason::Placement, &mut spare_left);
+            left = Some(spare_left);
+        }
+    }
+}
+
+/// Room that unowned shards do not need: it may be spent on shards that are served.
+fn spare(draft: &Draft<'_>) -> u64 {
+    let unowned = u64::from(draft.group.unowned_count());
+    draft.room().saturating_sub(unowned)
+}
+
+/// Moves an owned shard into spare room, unless it is on the move already.
+fn evacuate(draft: &mut Draft<'_>, index: ShardIndex, reason: RevokeReason, spare: &mut u64) {
+    let Some(shard) = draft.group.shard(index) else {
+        return;
+    };
+    let (ShardState::Opening(owner) | ShardState::Serving(owner)) = shard.state else {
+        return;
+    };
+    if draft.is_revoked(index) {
+        return;
+    }
+    let Some(worker) = draft.ordinal_of(owner) else {
+        return;
+    };
     let (is_paused, standing) = (
         draft.worker(worker).is_paused,
         draft.worker(worker).standing,
     );
-    let is_frozen = group.header.frozen.is_some();
-    let why = match standing {
-        Standing::Stopping => RevokeReason::Stopping,
-        _ => RevokeReason::Draining,
-    };
     // A worker without a stream cannot be asked, and it is about to resume or to expire.
-    let disconnected = draft.observed.is_disconnected(session);
-    for index in state.owned(session) {
-        let Some(shard) = group.shard(index) else {
-            continue;
-        };
-        if matches!(shard.state, ShardState::Revoking(_)) || draft.is_revoked(index) {
-            continue;
+    let next = if is_paused {
+        Err(Reason::WorkerPaused)
+    } else if standing == Standing::Cordoned {
+        Err(Reason::WorkerCordoned)
+    } else if draft.group.header.frozen.is_some() {
+        Err(Reason::Frozen)
+    } else if draft.observed.is_disconnected(owner) {
+        Err(Reason::OwnerDisconnected)
+    } else if draft.observed.backing_off.contains(&index) {
+        Err(Reason::BackingOff)
+    } else if draft.budget.left() == 0 {
+        Err(Reason::Throttled)
+    } else if let Some(home) = pins::home_with_room(draft, index) {
+        // Its room was kept for it.
+        draft.revoke(index, Some(home), reason);
+        return;
+    } else if *spare == 0 {
+        Err(draft.no_room())
+    } else {
+        score::most_suitable(draft, index, shard, Some(worker))
+    };
+    match next {
+        Ok(next) => {
+            *spare -= 1;
+            draft.revoke(index, Some(next), reason);
         }
-        let next = if is_paused {
-            Err(Reason::WorkerPaused)
-        } else if is_frozen {
-            Err(Reason::Frozen)
-        } else if disconnected {
-            Err(Reason::OwnerDisconnected)
-        } else if draft.observed.backing_off.contains(&index) {
-            Err(Reason::BackingOff)
-        } else if draft.budget.left() == 0 {
-            Err(Reason::Throttled)
-        } else if spare == 0 {
-            Err(draft.no_room())
-        } else {
-            score::most_suitable(draft, index, shard, None)
-        };
-        match next {
-            Ok(next) => {
-                spare -= 1;
-                draft.revoke(index, Some(next), why);
-            }
-            Err(reason) => {
-                draft.report.note(reason, index);
-                if standing == Standing::Stopping && !passes_soon(reason) {
-                    draft.strand(worker);
-                }
+        Err(reason) => {
+            draft.report.note(reason, index);
+            if standing == Standing::Stopping && !passes_soon(reason) {
+                draft.strand(worker);
             }
         }
     }
-    spare
 }
 
 /// Whether what keeps a shard where it is is over in a moment, by itself.

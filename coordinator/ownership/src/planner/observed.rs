@@ -35,9 +35,22 @@ pub struct Observed {
     /// Shards that were moved from a worker because it drained or stopped, with its name: the first to go
     /// there when it is back and below its share.
     pub homes: Arc<BTreeMap<ShardIndex, WorkerName>>,
+    /// Load by shard, smoothed, in the workers' own unit. A shard that is not named has that of the mean.
+    pub loads: Arc<BTreeMap<ShardIndex, u64>>,
+    /// Shards that may be what crashes their owners: placed apart from each other. At most
+    /// [`Observed::SUSPECTS_MAX`] are looked at.
+    pub suspects: BTreeSet<ShardIndex>,
+    /// How many more served shards may be moved in this minute to even workers out; `None` for any number.
+    pub churn_left: Option<u32>,
+    /// An operator wants the group evened out now: as far as it goes, whatever imbalance is tolerated and
+    /// however many moves were made, with at most so many moves.
+    pub evened_out_by: Option<u32>,
 }
 
 impl Observed {
+    /// Most suspects that are placed apart. More are likely to be innocent.
+    pub const SUSPECTS_MAX: usize = 1_000;
+
     /// Whether a session is to be given nothing: it has no stream, or it registered after what the
     /// leader has taken note of, so that nothing is known of its stream yet.
     pub(super) fn is_disconnected(&self, session: SessionId) -> bool {

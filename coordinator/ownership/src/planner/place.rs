@@ -2,9 +2,11 @@
 
 use crate::ids::ShardIndex;
 use crate::planner::candidate::{Standing, WorkerOrdinal};
-use crate::planner::draft::Draft;
+use crate::planner::draft::{Draft, GrantTo};
+use crate::planner::pins;
 use crate::planner::report::Reason;
 use crate::planner::score;
+use crate::planner::suspects;
 use crate::session::WorkerMode;
 use crate::shard::{Shard, ShardState, TenureEnd};
 
@@ -13,24 +15,20 @@ pub(super) fn unowned_shards(draft: &mut Draft<'_>) {
     let group = draft.group;
     for (index, shard) in group.unowned() {
         match destination(draft, index, shard) {
-            Ok(Destination::Former(worker)) => draft.grant(index, worker, true),
-            Ok(Destination::Suitable(worker)) => draft.grant(index, worker, false),
+            Ok((worker, why)) => draft.grant(index, worker, why),
             Err(reason) => draft.report.note(reason, index),
         }
     }
-}
-
-enum Destination {
-    /// Back to the worker that held it.
-    Former(WorkerOrdinal),
-    Suitable(WorkerOrdinal),
 }
 
 fn destination(
     draft: &mut Draft<'_>,
     index: ShardIndex,
     shard: &Shard,
-) -> Result<Destination, Reason> {
+) -> Result<(WorkerOrdinal, GrantTo), Reason> {
+    if draft.group.quarantine(index).is_some() {
+        return Err(Reason::Quarantined);
+    }
     if shard.next_epoch().is_none() {
         return Err(Reason::EpochExhausted);
     }
@@ -44,28 +42,41 @@ fn destination(
         if !end.clean && draft.observed.lock_delays.contains(&end.at) {
             return Err(Reason::LockDelay);
         }
-        // A worker that is registered again finds what it had: caches, local state, warm stores.
-        let former = former_worker(draft, end);
         if shard.waits_for_paused(draft.group).is_some() {
+            let former = former_worker(draft, end);
+            let unwelcome =
+                |former| draft.worker(former).has_failed(shard) || !draft.may_have(index, former);
             match former {
-                Some(former) if draft.worker(former).has_failed(shard) => {}
+                Some(former) if unwelcome(former) => {}
                 Some(former) if may_come_home(draft, former) => {
-                    return Ok(Destination::Former(former));
+                    return Ok((former, GrantTo::Former));
                 }
                 _ => return Err(Reason::WorkerPaused),
             }
         }
+    }
+    if let Some(home) = pins::home_with_room(draft, index) {
+        return Ok((home, GrantTo::Home));
+    }
+    if draft.observed.suspects.contains(&index) {
+        return suspects::apart(draft, index, shard).map(|worker| (worker, GrantTo::Apart));
+    }
+    if let ShardState::Unowned(Some(end)) = &shard.state {
+        // A worker that is registered again finds what it had: caches, local state, warm stores.
+        let former = former_worker(draft, end);
         if let Some(former) = former
-            && draft.worker(former).has_room()
+            && draft.has_room(former)
+            && draft.may_have(index, former)
             && !draft.worker(former).has_failed(shard)
         {
-            return Ok(Destination::Former(former));
+            return Ok((former, GrantTo::Former));
         }
         if draft.observed.restart_graces.contains(&end.at) && may_return(draft, end, former) {
             return Err(Reason::RestartGrace);
         }
     }
-    score::most_suitable(draft, index, shard, None).map(Destination::Suitable)
+    let suitable = score::most_suitable(draft, index, shard, None)?;
+    Ok((suitable, GrantTo::Suitable))
 }
 
 /// The worker that held the shard, if it is registered.

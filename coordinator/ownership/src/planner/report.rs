@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::ids::ShardIndex;
+use crate::planner::draft::Draft;
 use crate::planner::observed::PauseReason;
 
 /// Why the planner left a shard where it is.
@@ -40,6 +41,29 @@ pub enum Reason {
     EpochExhausted,
     /// The cluster was restored from a backup; owners from before may still believe.
     Restored,
+    /// The owner is cordoned and keeps what it has.
+    WorkerCordoned,
+    /// No worker has the labels that the policy requires.
+    LabelsMissing,
+    /// Every worker has as many shards as `worker_shards_max` allows.
+    WorkersFull,
+    /// Were the zone with most workers lost, `worker_shards_max` would leave so many shards without a place.
+    ZoneLoss,
+    /// The zone label has more values than zones are told apart: it is not looked at.
+    ZonesTooMany,
+    /// The worker that the shard is pinned to is away or is being emptied; the shard is elsewhere.
+    PinnedWorkerAway,
+    /// The worker that the shard is pinned to has as many shards as `worker_shards_max` allows.
+    PinnedWorkerFull,
+    /// The only workers with room are those that the shard is kept off.
+    KeptOff,
+    /// The shard is in quarantine: one owner after the other crashed with it.
+    Quarantined,
+    /// As many moves of this minute as the policy allows are made.
+    ChurnSpent,
+    /// The fullest worker is above the mean by more than is tolerated, and no move would mend it: its shards
+    /// are too hot, or those who have less load have their caps.
+    Indivisible,
 }
 
 impl fmt::Display for Reason {
@@ -61,7 +85,33 @@ impl fmt::Display for Reason {
             Self::GroupDeleting => "group deleting",
             Self::EpochExhausted => "epoch exhausted",
             Self::Restored => "restored",
+            Self::WorkerCordoned => "worker cordoned",
+            Self::LabelsMissing => "labels missing",
+            Self::WorkersFull => "workers full",
+            Self::ZoneLoss => "zone loss not covered",
+            Self::ZonesTooMany => "zones too many",
+            Self::PinnedWorkerAway => "pinned worker away",
+            Self::PinnedWorkerFull => "pinned worker full",
+            Self::KeptOff => "kept off",
+            Self::Quarantined => "quarantined",
+            Self::ChurnSpent => "churn spent",
+            Self::Indivisible => "indivisible",
         })
+    }
+}
+
+/// Notes what is to be said of the zones: that there are too many, or that one could not be lost.
+pub(super) fn zones(draft: &mut Draft<'_>) {
+    if draft.zones().too_many {
+        draft.report.note_moves(Reason::ZonesTooMany, 1);
+    }
+    let header = &draft.group.header;
+    if let Some(most) = header.policy.worker_shards_max {
+        let shortage = draft
+            .zones()
+            .shortage_without_largest(header.shard_count, most);
+        let shortage = usize::try_from(shortage).unwrap_or(usize::MAX);
+        draft.report.note_moves(Reason::ZoneLoss, shortage);
     }
 }
 

@@ -17,6 +17,8 @@ struct Score {
     probe: u32,
     /// How full it is for its weight.
     level: Level,
+    /// Whether it lacks a label that is preferred.
+    unpreferred: bool,
     /// Makes ties deterministic; in order of name.
     worker: WorkerOrdinal,
 }
@@ -44,7 +46,7 @@ pub(super) fn most_suitable(
         let Some(worker) = draft.ring().get(index, probe) else {
             break;
         };
-        if Some(worker) != except && draft.worker(worker).has_room() {
+        if Some(worker) != except && draft.has_room(worker) && draft.may_have(index, worker) {
             let score = scored(draft, shard, probe, worker);
             best = best.into_iter().chain([score]).min();
             if !score.failed_recently {
@@ -54,16 +56,26 @@ pub(super) fn most_suitable(
         }
     }
     if best.is_none_or(|score| score.failed_recently) {
-        // Past the one excluded and the one that failed, the next is as good as any later one.
-        let emptiest: Vec<WorkerOrdinal> = draft.least_loaded().take(3).collect();
+        // Past the one excluded, the one that failed and those that the shard is kept off, the next is as
+        // good as any later one.
+        let emptiest = draft.least_loaded(3 + kept_off(draft, index));
         let others = emptiest
             .into_iter()
-            .filter(|worker| Some(*worker) != except);
+            .filter(|worker| Some(*worker) != except && draft.may_have(index, *worker));
         let others = others.map(|worker| scored(draft, shard, PROBES_MAX, worker));
         best = best.into_iter().chain(others).min();
     }
     best.map(|score| score.worker)
-        .ok_or_else(|| draft.no_room())
+        .ok_or_else(|| match kept_off(draft, index) {
+            0 => draft.no_room(),
+            _ => Reason::KeptOff,
+        })
+}
+
+/// How many workers a shard is kept off.
+fn kept_off(draft: &Draft<'_>, index: ShardIndex) -> usize {
+    let placement = draft.group.placements.get(&index);
+    placement.map_or(0, |placement| placement.kept_off.len())
 }
 
 fn scored(draft: &Draft<'_>, shard: &Shard, probe: u32, worker: WorkerOrdinal) -> Score {
@@ -72,6 +84,7 @@ fn scored(draft: &Draft<'_>, shard: &Shard, probe: u32, worker: WorkerOrdinal) -
         failed_recently: candidate.has_failed(shard),
         probe,
         level: candidate.level(),
+        unpreferred: candidate.unpreferred,
         worker,
     }
 }

@@ -8,6 +8,9 @@
 //! A budget that is spent, and not a last phase that drops moves: by then the room that a dropped
 //! move would have made is given away already, and its worker would end above the cap.
 
+use crate::planner::draft::Draft;
+use crate::planner::report::Reason;
+
 /// How many owned shards a plan may ask back.
 pub(super) struct Budget {
     left: u32,
@@ -34,4 +37,29 @@ impl Budget {
         assert!(self.left > 0, "more handoffs than the policy allows");
         self.left -= 1;
     }
+}
+
+/// How many served shards may be moved to even workers out, beside those of this plan, and why no more.
+pub(super) fn planned_moves(draft: &Draft<'_>) -> (u32, Reason) {
+    let observed = draft.observed;
+    if draft.group.header.frozen.is_some() {
+        return (0, Reason::Frozen);
+    }
+    if let Some(reason) = observed.rebalance_paused {
+        return (0, Reason::Paused(reason));
+    }
+    let in_flight = (draft.budget.left(), Reason::Throttled);
+    let made = draft.evened_out();
+    // Who wants it now knows how much is moved.
+    let churn = match observed.evened_out_by {
+        Some(most) => (most.saturating_sub(made), Reason::Throttled),
+        None => {
+            let left = observed.churn_left.unwrap_or(u32::MAX);
+            (left.saturating_sub(made), Reason::ChurnSpent)
+        }
+    };
+    if churn.0 < in_flight.0 {
+        return churn;
+    }
+    in_flight
 }

@@ -8,6 +8,8 @@
 
 mod cases;
 mod golden;
+mod loads;
 mod modes;
+mod placing;
 mod properties;
 mod world;

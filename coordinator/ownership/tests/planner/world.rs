@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure_ownership::command::{
-    Command, CreateGroup, Ready, Register, Release, ReleaseCause, Released, SetWorkerMode, Tenure,
+    Command, CreateGroup, OneShard, PinShard, PinTo, Quarantine, Ready, Register, Release,
+    ReleaseCause, Released, SetPolicy, SetWorkerMode, Tenure,
 };
 use tenure_ownership::ids::{
     ClusterId, GroupId, ProcessNonce, Revision, SessionId, ShardIndex, WorkerName,
@@ -67,6 +68,17 @@ impl World {
     }
 
     pub(crate) fn join(&mut self, worker: &str, weight: u32) -> SessionId {
+        self.join_labelled(worker, weight, &[])
+    }
+
+    /// Registers a worker with labels.
+    pub(crate) fn join_labelled(
+        &mut self,
+        worker: &str,
+        weight: u32,
+        labels: &[(&str, &str)],
+    ) -> SessionId {
+        let labels = labels.iter();
         let nonce = ProcessNonce(u128::from(self.state.revision().0));
         let revision = self.apply(Command::Register(Box::new(Register {
             group: GROUP.try_into().unwrap(),
@@ -76,10 +88,64 @@ impl World {
             replaces: self.session(worker),
             ttl: None,
             weight,
-            labels: BTreeMap::new(),
+            labels: labels
+                .map(|(key, value)| (String::from(*key), String::from(*value)))
+                .collect(),
             address: String::new(),
         })));
         SessionId(revision.0)
+    }
+
+    /// Says where a shard belongs.
+    pub(crate) fn pin(&mut self, shard: u32, to: PinTo) {
+        let (group, shard) = (GROUP.try_into().unwrap(), ShardIndex(shard));
+        self.apply(Command::PinShard(PinShard { group, shard, to }));
+    }
+
+    /// Pins a shard to a worker.
+    pub(crate) fn pin_to(&mut self, shard: u32, worker: &str) {
+        self.pin(shard, PinTo::Worker(name(worker)));
+    }
+
+    /// Keeps a shard off some workers.
+    pub(crate) fn keep_off(&mut self, shard: u32, workers: &[&str]) {
+        let workers = workers.iter().map(|worker| name(worker)).collect();
+        self.pin(shard, PinTo::AnyBut(workers));
+    }
+
+    pub(crate) fn unpin(&mut self, shard: u32) {
+        let (group, shard) = (GROUP.try_into().unwrap(), ShardIndex(shard));
+        self.apply(Command::UnpinShard(OneShard { group, shard }));
+    }
+
+    pub(crate) fn quarantine(&mut self, shard: u32, crashes: u32) {
+        let Tenure { shard, epoch } = self.tenure(ShardIndex(shard));
+        self.apply(Command::Quarantine(Quarantine {
+            group: self.group,
+            shard,
+            seen: epoch,
+            crashes,
+        }));
+    }
+
+    pub(crate) fn retry(&mut self, shard: u32) {
+        let (group, shard) = (GROUP.try_into().unwrap(), ShardIndex(shard));
+        self.apply(Command::RetryShard(OneShard { group, shard }));
+    }
+
+    /// Replaces the policy.
+    pub(crate) fn set_policy(&mut self, policy: Policy) {
+        self.apply(Command::SetPolicy(SetPolicy {
+            group: GROUP.try_into().unwrap(),
+            seen: None,
+            policy,
+        }));
+    }
+
+    /// The worker that owns a shard.
+    pub(crate) fn owner(&self, shard: u32) -> Option<WorkerName> {
+        let owner = self.shard(shard).owner()?;
+        Some(self.state.session(owner)?.worker.clone())
     }
 
     /// The session of a worker, if it is registered.
@@ -118,10 +184,12 @@ impl World {
 
     /// Applies a plan in pieces. Whoever made it promised that it is accepted as a whole.
     pub(crate) fn carry_out(&mut self, plan: Plan) {
+        // A quarantine asks a shard back beside any plan.
+        let most = self.handoffs_in_flight_max().max(self.revoking().count());
         for command in plan.into_commands(7) {
             self.apply(command);
         }
-        assert!(self.revoking().count() <= self.handoffs_in_flight_max());
+        assert!(self.revoking().count() <= most);
     }
 
     pub(crate) fn shards(&self) -> impl Iterator<Item = (ShardIndex, &Shard)> {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tenure_fence::{Epoch, GroupName, Owner, Sequence, WriteId};
 use tenure_ownership::command::{
-    Assign, CreateGroup, DeleteCheckpoint, EndPause, Force, Grant, Ready, Register, Release,
-    ReleaseCause, Released, Restore, Revoke, Seal, SetFreeze, SetPolicy, SetWorkerMode, Tenure,
-    WriteCheckpoint,
+    Assign, CreateGroup, DeleteCheckpoint, EndPause, Force, Grant, OneShard, PinShard, PinTo,
+    Quarantine, Ready, Register, Release, ReleaseCause, Released, Restore, Revoke, Seal, SetFreeze,
+    SetPolicy, SetWorkerMode, Tenure, WriteCheckpoint,
 };
 use tenure_ownership::feature::Feature;
 use tenure_ownership::group::Group;
@@ -65,7 +65,7 @@ pub(crate) fn command(state: &State, throw: &Throw) -> Command {
             0 => Command::Restore(dice.restore()),
             _ => Command::Settle(Revision(dice.roll(60) as u64)),
         },
-        _ => Command::EnableFeature(Feature::Baseline),
+        _ => dice.placing(),
     }
 }
 
@@ -178,6 +178,7 @@ impl Dice<'_> {
                 usual.checkpoint_bytes_max
             },
             checkpoint_total_bytes_max: if self.one_in(4) { 8 } else { 1_000 },
+            worker_shards_max: self.one_in(8).then(|| self.roll(3) as u32),
             ..usual
         }
     }
@@ -287,6 +288,7 @@ impl Dice<'_> {
             RevokeReason::Draining,
             RevokeReason::OpeningDeadline,
             RevokeReason::Stopping,
+            RevokeReason::Placement,
         ];
         let reason = reasons[self.roll(4)];
         Revoke {
@@ -294,6 +296,57 @@ impl Dice<'_> {
             seen,
             next: self.optional_session(),
             reason,
+        }
+    }
+
+    fn placing(&mut self) -> Command {
+        match self.roll(6) {
+            0 => Command::PinShard(self.pin()),
+            1 => Command::UnpinShard(self.one_shard()),
+            2 | 3 => Command::Quarantine(self.quarantine()),
+            4 => Command::RetryShard(self.quarantined()),
+            _ => Command::EnableFeature(Feature::Baseline),
+        }
+    }
+
+    fn one_shard(&mut self) -> OneShard {
+        OneShard {
+            group: self.name(),
+            shard: ShardIndex(self.roll(6) as u32),
+        }
+    }
+
+    /// A shard in quarantine, if there is one.
+    fn quarantined(&mut self) -> OneShard {
+        let any = self.one_shard();
+        let group = self.state.group_named(&any.group);
+        let mut said = group.into_iter().flat_map(|group| group.placements.iter());
+        let found = said.find(|(_, placement)| placement.quarantine.is_some());
+        OneShard {
+            shard: found.map_or(any.shard, |(index, _)| *index),
+            ..any
+        }
+    }
+
+    fn pin(&mut self) -> PinShard {
+        let OneShard { group, shard } = self.one_shard();
+        let to = if self.one_in(2) {
+            PinTo::Worker(self.worker())
+        } else {
+            PinTo::AnyBut(self.some(2, Self::worker).into_iter().collect())
+        };
+        PinShard { group, shard, to }
+    }
+
+    fn quarantine(&mut self) -> Quarantine {
+        let group = self.group_id();
+        let owner = self.optional_session();
+        let Tenure { shard, epoch } = self.tenure(group, owner);
+        Quarantine {
+            group,
+            shard,
+            seen: epoch,
+            crashes: self.roll(5) as u32,
         }
     }
 

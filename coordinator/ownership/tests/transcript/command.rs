@@ -10,21 +10,23 @@
 //! force 0@1                                 seal a1 0@1 [cluster=8]
 //! write a1 0@1 seq=1 id=1 data=text         erase a1 0@1 seq=1 id=1
 //! feature baseline                          restore to=8 [from=7] [floor=9] [quiet=5s]    settle 12
-//! show [sessions|workers|shards|groups]
+//! pin 0 to=a | pin 0 off=a,b                unpin 0
+//! quarantine 0@1 crashes=3                  retry 0
+//! show [sessions|workers|shards|groups|placements]
 //! ```
 //!
 //! `a1` is process 1 of worker `a`, and its latest session; `#3` is session 3. `0@1` is shard 0 at
 //! epoch 1. Every command but `init` and `feature` takes `group=`, by default `orders`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure_fence::{Epoch, GroupName, Owner, Sequence, WriteId};
 use tenure_ownership::Command;
 use tenure_ownership::command::{
-    Assign, CreateGroup, DeleteCheckpoint, EndPause, Force, Grant, Ready, Register, Release,
-    ReleaseCause, Released, Restore, Revoke, Seal, SetFreeze, SetPolicy, SetWorkerMode, Tenure,
-    WriteCheckpoint,
+    Assign, CreateGroup, DeleteCheckpoint, EndPause, Force, Grant, OneShard, PinShard, PinTo,
+    Quarantine, Ready, Register, Release, ReleaseCause, Released, Restore, Revoke, Seal, SetFreeze,
+    SetPolicy, SetWorkerMode, Tenure, WriteCheckpoint,
 };
 use tenure_ownership::feature::Feature;
 use tenure_ownership::ids::{
@@ -149,8 +151,42 @@ impl Words<'_> {
                 sequence: self.sequence()?,
                 write_id: self.write_id()?,
             }),
+            "pin" => self.pin()?,
+            "unpin" => Command::UnpinShard(self.one_shard()?),
+            "retry" => Command::RetryShard(self.one_shard()?),
+            "quarantine" => self.quarantine()?,
             _ => return Err("an unknown command".to_owned()),
         })
+    }
+
+    fn pin(&mut self) -> Parsed<Command> {
+        let OneShard { group, shard } = self.one_shard()?;
+        let to = match (self.settings.remove("to"), self.settings.remove("off")) {
+            (Some(to), None) => PinTo::Worker(worker_name(&to)?),
+            (None, Some(off)) => {
+                let names = off.split(',').filter(|name| !name.is_empty());
+                PinTo::AnyBut(names.map(worker_name).collect::<Parsed<BTreeSet<_>>>()?)
+            }
+            _ => return Err("either to= or off=".to_owned()),
+        };
+        Ok(Command::PinShard(PinShard { group, shard, to }))
+    }
+
+    fn one_shard(&mut self) -> Parsed<OneShard> {
+        Ok(OneShard {
+            group: self.group()?,
+            shard: ShardIndex(number(&self.word()?)?),
+        })
+    }
+
+    fn quarantine(&mut self) -> Parsed<Command> {
+        let Tenure { shard, epoch } = self.tenure()?;
+        Ok(Command::Quarantine(Quarantine {
+            group: self.group_id()?,
+            shard,
+            seen: epoch,
+            crashes: self.number("crashes", 3)?,
+        }))
     }
 
     fn create(&mut self) -> Parsed<Command> {
@@ -190,8 +226,32 @@ impl Words<'_> {
             checkpoint_bytes_max: self.number("bytes_max", usual.checkpoint_bytes_max)?,
             checkpoint_total_bytes_max: self
                 .number("total_max", usual.checkpoint_total_bytes_max)?,
+            worker_shards_max: self
+                .settings
+                .remove("worker_max")
+                .map(|text| number(&text))
+                .transpose()?,
+            required_labels: self.labels("required")?,
+            zone_label: self.settings.remove("zone").unwrap_or_default(),
+            imbalance_tolerated_permille: self
+                .number("tolerated", usual.imbalance_tolerated_permille)?,
+            moves_per_minute_max: self
+                .settings
+                .remove("churn")
+                .map(|text| number(&text))
+                .transpose()?,
+            crashes_max: self.number("crashes_max", usual.crashes_max)?,
             ..usual
         })
+    }
+
+    /// `k:v,k:v`
+    fn labels(&mut self, key: &str) -> Parsed<BTreeMap<String, String>> {
+        let text = self.settings.remove(key).unwrap_or_default();
+        let pairs = text.split(',').filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| pair.split_once(':').ok_or("a label without a value"));
+        let pairs = pairs.map(|pair| pair.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        Ok(pairs.collect::<Result<_, _>>()?)
     }
 
     fn register(&mut self) -> Parsed<Command> {

@@ -17,6 +17,7 @@ pub(super) fn show(run: &Run, what: &str) -> Result<String, String> {
         "sessions" => sessions(run, &mut text),
         "workers" => workers(run, &mut text),
         "shards" => shards(run, &mut text),
+        "placements" => placements(run, &mut text),
         _ => return Err("nothing like that to show".to_owned()),
     }
     if text.is_empty() {
@@ -71,6 +72,24 @@ fn workers(run: &Run, text: &mut String) {
             .session
             .map_or_else(|| "none".to_owned(), |id| id.to_string());
         writeln!(text, "worker {name} {:?} session={session}", worker.mode).unwrap();
+    }
+}
+
+fn placements(run: &Run, text: &mut String) {
+    for group in run.state.groups() {
+        for (index, placement) in group.placements.iter() {
+            write!(text, "shard {index}").unwrap();
+            if let Some(worker) = &placement.pinned_to {
+                write!(text, " pinned to {worker}").unwrap();
+            }
+            for worker in &placement.kept_off {
+                write!(text, " kept off {worker}").unwrap();
+            }
+            if let Some(quarantine) = placement.quarantine {
+                write!(text, " in quarantine after {} crashes", quarantine.crashes).unwrap();
+            }
+            writeln!(text).unwrap();
+        }
     }
 }
 

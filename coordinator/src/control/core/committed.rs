@@ -74,6 +74,7 @@ impl Core {
             self.note(now, batch.revision, event, state);
             gather(event, &mut news, &mut ended);
         }
+        self.blame(now, &batch.events, state);
         for (session, news) in news {
             self.tell(batch.revision, session, news, state);
         }
@@ -94,8 +95,10 @@ impl Core {
             self.pauses.forget(id);
             self.homes.forget(id);
             self.planning.forget(id);
+            self.forget_measured(id);
             return;
         };
+        self.measure(now, event, group);
         let policy = &group.header.policy;
         match event {
             Event::Registered { session, .. } => {

@@ -65,6 +65,7 @@ impl Core {
             Awaited::Report { stream, report } => {
                 self.report_decided(now, stream, report, &decision);
             }
+            Awaited::Quarantine { group } => self.quarantine_decided(group, &decision),
             Awaited::Removal { group } => {
                 self.planning.decided(group, retry_at(now, &decision));
             }
@@ -146,6 +147,13 @@ impl Core {
             for tenure in tenures {
                 self.handoffs.retry_drain((group, *tenure), now + RETRY);
             }
+        }
+    }
+
+    /// A quarantine that came too late is decided anew when one more owner crashes.
+    fn quarantine_decided(&mut self, group: GroupId, decision: &Decision) {
+        if let Decision::Applied(_, Err(reason)) = decision {
+            tracing::warn!(%group, %reason, "a quarantine was refused");
         }
     }
 

@@ -27,8 +27,9 @@ impl Core {
             return;
         };
         match up {
-            Up::Heartbeat { sequence } => {
+            Up::Heartbeat { sequence, loads } => {
                 metrics::counter!(names::HEARTBEATS).increment(1);
+                self.take_loads(now, session, &loads, state);
                 if self.leases.heard(session, stream, now) {
                     self.rounds.add(session, Waiting { stream, sequence });
                 }

@@ -4,6 +4,7 @@ mod belief;
 mod handoffs;
 mod leadership;
 mod lost_messages;
+mod measured;
 mod modes;
 mod names;
 mod refusals;

@@ -4,6 +4,7 @@ use tenure_ownership::Command;
 use tenure_ownership::State;
 use tenure_ownership::command::EndPause;
 use tenure_ownership::command::Force;
+use tenure_ownership::group::Group;
 use tenure_ownership::group::GroupPhase;
 use tenure_ownership::ids::GroupId;
 use tenure_ownership::ids::SessionId;
@@ -32,6 +33,7 @@ impl Core {
         self.end_pauses(now, state);
         self.retry_reports(now);
         self.settle(now);
+        self.plan_measured(now);
         for group in self.handoffs.take_delays(now) {
             self.planning.touch(group);
         }
@@ -152,8 +154,14 @@ impl Core {
             };
             match group.header.phase {
                 GroupPhase::Active => {
-                    let observed = self.observe(now, id);
+                    let mut observed = self.observe(now, group);
+                    observed.evened_out_by = self.asks.begin(id);
                     self.outputs.push(Output::Plan(id, observed));
+                }
+                GroupPhase::Deleting if self.asks.is_waiting(id) => {
+                    self.answer_none(id);
+                    self.planning.proposed(id, 0);
+                    self.planning.touch(id);
                 }
                 GroupPhase::Deleting if group.unowned_count() == group.header.shard_count => {
                     self.planning.proposed(id, 1);
@@ -164,7 +172,10 @@ impl Core {
         }
     }
 
-    fn observe(&self, now: Moment, group: GroupId) -> Observed {
+    /// What this leader knows of a group beside the state.
+    pub(super) fn observe(&self, now: Moment, group: &Group) -> Observed {
+        let moves_max = group.header.policy.moves_per_minute_max;
+        let group = group.header.id;
         let sessions = |is: fn(&Lease) -> bool| {
             let found = self.leases.of_group(group).filter(|(_, lease)| is(lease));
             found.map(|(id, _)| id).collect()
@@ -179,6 +190,10 @@ impl Core {
             opening_overdue: self.handoffs.overdue_openings_of(group),
             rebalance_paused: self.pause_reason(now, group),
             homes: self.homes.of_group(group),
+            loads: self.loads.of_group(group),
+            suspects: self.crashes.suspects_of(group, now),
+            churn_left: moves_max.map(|most| self.churn.left(group, most, now)),
+            evened_out_by: None,
         }
     }
 
@@ -195,6 +210,7 @@ impl Core {
 
     /// Proposes the moves of a plan, in pieces.
     pub(super) fn planned(&mut self, plan: Plan) {
+        self.answer(&plan);
         let group = plan.group;
         for session in &plan.stranded {
             self.dismiss(*session);

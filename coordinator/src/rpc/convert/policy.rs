@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use prost_types::FieldMask;
-use tenure_ownership::policy::Policy;
+use tenure_ownership::policy::{BalanceBy, Policy};
 use tenure_proto::v1 as pb;
 
 use super::{Invalid, within};
@@ -26,7 +26,7 @@ impl TtlBounds {
 type Setter = fn(&mut Policy, &pb::Policy);
 
 /// Every field by the name clients write, and how it is taken from a message.
-const FIELDS: [(&str, Setter); 10] = [
+const FIELDS: [(&str, Setter); 18] = [
     ("ttl_ms", |to, from| to.ttl = millis(from.ttl_ms)),
     ("disconnect_grace_ms", |to, from| {
         to.disconnect_grace = millis(from.disconnect_grace_ms)
@@ -56,6 +56,32 @@ const FIELDS: [(&str, Setter); 10] = [
     ("checkpoint_total_bytes_max", |to, from| {
         to.checkpoint_total_bytes_max = from.checkpoint_total_bytes_max;
     }),
+    ("worker_shards_max", |to, from| {
+        to.worker_shards_max = (from.worker_shards_max > 0).then_some(from.worker_shards_max);
+    }),
+    ("required_labels", |to, from| {
+        to.required_labels = from.required_labels.clone().into_iter().collect();
+    }),
+    ("preferred_labels", |to, from| {
+        to.preferred_labels = from.preferred_labels.clone().into_iter().collect();
+    }),
+    ("zone_label", |to, from| {
+        to.zone_label.clone_from(&from.zone_label)
+    }),
+    ("balance_by", |to, from| {
+        to.balance_by = match from.balance_by() {
+            pb::BalanceBy::Unspecified | pb::BalanceBy::Shards => BalanceBy::Shards,
+            pb::BalanceBy::Load => BalanceBy::Load,
+        };
+    }),
+    ("imbalance_tolerated_permille", |to, from| {
+        to.imbalance_tolerated_permille = from.imbalance_tolerated_permille;
+    }),
+    ("moves_per_minute_max", |to, from| {
+        to.moves_per_minute_max =
+            (from.moves_per_minute_max > 0).then_some(from.moves_per_minute_max);
+    }),
+    ("crashes_max", |to, from| to.crashes_max = from.crashes_max),
 ];
 
 const fn millis(number: u64) -> Duration {
@@ -83,6 +109,11 @@ impl PolicyEdit {
         mask: Option<FieldMask>,
     ) -> Result<Self, Invalid> {
         let values = values.unwrap_or_default();
+        // What a later version balances by must not be taken for what this one does by default.
+        if pb::BalanceBy::try_from(values.balance_by).is_err() {
+            let problem = format!("is {}, which this node does not know", values.balance_by);
+            return Err(Invalid::new("policy.balance_by", problem));
+        }
         let paths = mask.unwrap_or_default().paths;
         // Taking nothing of it would surprise whoever filled it in.
         if paths.is_empty() && values != pb::Policy::default() {

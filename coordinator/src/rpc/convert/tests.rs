@@ -190,6 +190,14 @@ fn every_field_of_a_policy_can_be_set_by_its_name_on_the_wire() {
         load_factor_permille: 1_200,
         checkpoint_bytes_max: 6,
         checkpoint_total_bytes_max: 7,
+        worker_shards_max: 8,
+        required_labels: [("disk".to_owned(), "ssd".to_owned())].into(),
+        preferred_labels: [("rack".to_owned(), "9".to_owned())].into(),
+        zone_label: "zone".to_owned(),
+        balance_by: pb::BalanceBy::Load.into(),
+        imbalance_tolerated_permille: 10,
+        moves_per_minute_max: 11,
+        crashes_max: 12,
     };
     let names = [
         "ttl_ms",
@@ -202,10 +210,58 @@ fn every_field_of_a_policy_can_be_set_by_its_name_on_the_wire() {
         "load_factor_permille",
         "checkpoint_bytes_max",
         "checkpoint_total_bytes_max",
+        "worker_shards_max",
+        "required_labels",
+        "preferred_labels",
+        "zone_label",
+        "balance_by",
+        "imbalance_tolerated_permille",
+        "moves_per_minute_max",
+        "crashes_max",
     ];
-    let edit = PolicyEdit::new(Some(values), mask(&names)).unwrap();
+    let edit = PolicyEdit::new(Some(values.clone()), mask(&names)).unwrap();
     let edited = edit.apply_to(Policy::default(), 64, &ttl()).unwrap();
     assert_eq!(crate::rpc::present::policy(&edited), values);
+}
+
+#[test]
+fn what_a_later_version_balances_by_is_refused() {
+    let values = pb::Policy {
+        balance_by: 77,
+        ..pb::Policy::default()
+    };
+    let edit = PolicyEdit::new(Some(values), mask(&["balance_by"]));
+    assert_eq!(edit.err().unwrap().field, "policy.balance_by");
+}
+
+#[test]
+fn a_shard_is_pinned_to_one_worker_or_kept_off_some() {
+    let request = |to: &str, kept_off: &[&str]| pb::PinShardRequest {
+        shard: Some(pb::ShardRef {
+            group: "orders".to_owned(),
+            index: 7,
+        }),
+        to: to.to_owned(),
+        kept_off: kept_off.iter().copied().map(str::to_owned).collect(),
+    };
+    assert!(pin_shard(request("a", &[])).is_ok());
+    assert!(pin_shard(request("", &["a", "b"])).is_ok());
+    for (wrong, expected) in [
+        (request("", &[]), "to"),
+        (request("a b", &[]), "to"),
+        (request("a", &["b"]), "kept_off"),
+        (request("", &["a b"]), "kept_off"),
+        (request("", &["a"; 9]), "kept_off"),
+        (
+            pb::PinShardRequest {
+                shard: None,
+                ..request("a", &[])
+            },
+            "shard",
+        ),
+    ] {
+        assert_eq!(field(pin_shard(wrong)), expected);
+    }
 }
 
 #[test]

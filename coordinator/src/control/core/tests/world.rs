@@ -28,6 +28,7 @@ use tenure_ownership::ids::WorkerName;
 use tenure_ownership::invariants;
 use tenure_ownership::planner;
 use tenure_ownership::planner::Observed;
+use tenure_ownership::planner::Plan;
 use tenure_ownership::policy::Policy;
 use tenure_ownership::shard::Shard;
 
@@ -38,6 +39,7 @@ use super::super::Output;
 use super::super::Ticket;
 use crate::clock::Moment;
 use crate::consensus::Envelope;
+use crate::control::asks::AskId;
 use crate::control::message::Close;
 use crate::control::message::Down;
 use crate::control::message::Open;
@@ -86,6 +88,8 @@ pub(super) struct World {
     pub(super) told: BTreeMap<StreamId, Vec<Down>>,
     /// How each closed stream ended.
     pub(super) closed: BTreeMap<StreamId, Close>,
+    /// What operators who asked for a plan were answered.
+    pub(super) answers: BTreeMap<AskId, Option<Plan>>,
     /// The last plan of each group was asked for with this.
     pub(super) observed: BTreeMap<GroupId, Observed>,
 }
@@ -128,6 +132,7 @@ impl World {
             replies: VecDeque::new(),
             told: BTreeMap::new(),
             closed: BTreeMap::new(),
+            answers: BTreeMap::new(),
             observed: BTreeMap::new(),
         };
         world.input(Input::Tick);
@@ -183,6 +188,13 @@ impl World {
                 }
                 Output::Propose(ticket, command) => self.proposals.push_back((ticket, command)),
                 Output::Round(number) => self.rounds.push_back(number),
+                Output::Preview(id, group, observed) => {
+                    let plan = planner::plan(&self.state, group, &observed);
+                    self.answers.insert(id, Some(plan));
+                }
+                Output::Answer(id, plan) => {
+                    self.answers.insert(id, plan);
+                }
                 Output::Plan(group, observed) => {
                     self.observed.insert(group, observed.clone());
                     self.plans.push_back((group, observed));
@@ -327,7 +339,17 @@ impl World {
     }
 
     pub(super) fn heartbeat(&mut self, stream: StreamId, sequence: u64) {
-        self.input(Input::Message(stream, Up::Heartbeat { sequence }));
+        self.heartbeat_with(stream, sequence, Vec::new());
+    }
+
+    /// A heartbeat with loads of shards.
+    pub(super) fn heartbeat_with(
+        &mut self,
+        stream: StreamId,
+        sequence: u64,
+        loads: Vec<(ShardIndex, u64)>,
+    ) {
+        self.input(Input::Message(stream, Up::Heartbeat { sequence, loads }));
     }
 
     pub(super) fn break_stream(&mut self, stream: StreamId) {
