@@ -22,7 +22,8 @@
 //! * [`Worker`], [`WorkerBuilder`], [`ShardHandler`], [`HeldShard`]: to process shards.
 //! * [`ReplicatedStore`]: checkpoints kept by the coordinators, the default; any other
 //!   [`CheckpointStore`] can be attached beside or instead of it.
-//! * [`Router`]: to send a request to the owner of its key.
+//! * [`Router`]: to find the owner of a key; [`Dispatcher`]: to send it requests, which wait while its shard is handed
+//!   over.
 //! * [`TokenChecker`]: to ask whether a token is current, where that cannot be checked by a store.
 //! * [`connection`]: calls to the coordinators that follow the leader.
 //!
@@ -58,7 +59,10 @@ pub use error::{BuildError, LostReason, RunError, ShardError, WorkerError};
 pub use handler::ShardHandler;
 pub use held_shard::{HandleState, HeldShard};
 pub use replicated::ReplicatedStore;
-pub use router::{Route, Router, RouterError};
+pub use router::{
+    AttemptError, DispatchError, Dispatcher, Hint, HoldOptions, NotOwner, ParseNotOwnerError,
+    Route, Router, RouterError,
+};
 pub use signal::terminated;
 pub use status::{Counters, LinkState, Observer, RefusedWrite, ShardStatus, WorkerStatus};
 pub use tenure_fence::{

@@ -1,5 +1,8 @@
 //! Sends a request to the owner of its key.
 
+mod dispatcher;
+mod line;
+mod not_owner;
 mod table;
 
 use std::num::NonZeroU32;
@@ -19,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::Backoff;
 use crate::connection::{CallError, Connection, ConnectionError, ConnectionOptions};
 use table::{Staging, Table};
+
+pub use dispatcher::{AttemptError, DispatchError, Dispatcher, HoldOptions};
+pub use not_owner::{Hint, NotOwner, ParseNotOwnerError};
 
 /// Silence after which a watch is opened anew, perhaps at another node. Nodes say that nothing has
 /// happened several times within it.
@@ -177,6 +183,14 @@ impl Router {
     #[must_use]
     pub fn route_shard(&self, index: u32) -> Option<Route> {
         self.shared.route(index)
+    }
+
+    /// Returns the shard of an index.
+    fn shard_ref(&self, index: u32) -> ShardRef {
+        ShardRef {
+            group: self.shared.group.clone(),
+            index,
+        }
     }
 
     /// Returns the revision up to which the router knows what happened.

@@ -6,6 +6,8 @@
     reason = "a test says what is wrong by panicking"
 )]
 
+#[path = "router/dispatched.rs"]
+mod dispatched;
 mod script;
 
 use std::num::NonZeroU32;

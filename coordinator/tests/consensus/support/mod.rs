@@ -91,13 +91,13 @@ impl Recorder {
 }
 
 impl Observer for Recorder {
-    fn applied(&self, revision: Revision, _: &Envelope, outcome: &Outcome) {
+    fn applied(&self, revision: Revision, envelope: &Envelope, outcome: &Outcome) {
         {
             let mut seen = self.seen.lock().unwrap();
             seen.disordered |= revision <= seen.last;
             seen.last = revision;
         }
-        self.hub.applied(revision, outcome);
+        self.hub.applied(revision, envelope, outcome);
     }
 
     fn replaced(&self, revision: Revision) {
