@@ -35,7 +35,7 @@ fn event(cursor: v1::Cursor, kind: &str, fact: Fact) -> v1::HistoryEvent {
 fn events() -> Vec<v1::HistoryEvent> {
     let created = v1::GroupChanged {
         change: v1::GroupChange::Created.into(),
-        reason: String::new(),
+        ..Default::default()
     };
     let granted = v1::ShardGranted {
         shard: 1,
