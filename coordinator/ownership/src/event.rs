@@ -220,30 +220,42 @@ pub enum Event {
     #[n(31)]
     ClusterSettled,
     /// It was said where a shard belongs, or that it may be anywhere again: then both are empty.
+    #[n(24)]
     ShardPinned {
         /// The group.
+        #[n(0)]
         group: GroupId,
         /// The shard.
+        #[n(1)]
         shard: ShardIndex,
         /// The worker it belongs on.
+        #[n(2)]
         to: Option<WorkerName>,
         /// The workers it is kept off.
+        #[n(3)]
         kept_off: BTreeSet<WorkerName>,
     },
     /// A shard is granted to nobody from now on.
+    #[n(25)]
     ShardQuarantined {
         /// The group.
+        #[n(0)]
         group: GroupId,
         /// The shard.
+        #[n(1)]
         shard: ShardIndex,
         /// How many owners crashed.
+        #[n(2)]
         crashes: u32,
     },
     /// A shard in quarantine is granted again.
+    #[n(26)]
     QuarantineEnded {
         /// The group.
+        #[n(0)]
         group: GroupId,
         /// The shard.
+        #[n(1)]
         shard: ShardIndex,
     },
 }

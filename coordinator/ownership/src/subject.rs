@@ -107,6 +107,21 @@ impl Event {
                 shard: Some(*shard),
                 ..of_group("floor-raised", group)
             },
+            Self::ShardPinned {
+                group, shard, to, ..
+            } => Subject {
+                shard: Some(*shard),
+                worker: to.as_ref(),
+                ..of_group("shard-pinned", group)
+            },
+            Self::ShardQuarantined { group, shard, .. } => Subject {
+                shard: Some(*shard),
+                ..of_group("quarantined", group)
+            },
+            Self::QuarantineEnded { group, shard } => Subject {
+                shard: Some(*shard),
+                ..of_group("quarantine-ended", group)
+            },
         }
     }
 }

@@ -431,7 +431,7 @@ fn commands_are_encoded_as_ever() {
 }
 
 /// The name of an event's kind: none is missing below.
-const EVENT_KINDS: usize = 18;
+const EVENT_KINDS: usize = 21;
 
 /// One event of every kind, and a tenure that ended in every way.
 fn events() -> Vec<Event> {
@@ -527,6 +527,27 @@ fn events() -> Vec<Event> {
             to: ClusterId(9),
         },
         Event::ClusterSettled,
+        Event::ShardPinned {
+            group,
+            shard: ShardIndex(1),
+            to: Some(worker.clone()),
+            kept_off: BTreeSet::new(),
+        },
+        Event::ShardPinned {
+            group,
+            shard: ShardIndex(1),
+            to: None,
+            kept_off: [worker.clone()].into(),
+        },
+        Event::ShardQuarantined {
+            group,
+            shard: ShardIndex(1),
+            crashes: 3,
+        },
+        Event::QuarantineEnded {
+            group,
+            shard: ShardIndex(1),
+        },
     ]
 }
 

@@ -316,6 +316,29 @@ impl ClusterService for Service {
     ) -> Result<Response<v1::StatusResponse>, Status> {
         Ok(Response::new(v1::StatusResponse::default()))
     }
+
+    async fn diagnose(
+        &self,
+        _: Request<v1::DiagnoseRequest>,
+    ) -> Result<Response<v1::DiagnoseResponse>, Status> {
+        Err(Status::unimplemented("not needed here"))
+    }
+
+    type BackupStream = tokio_stream::Empty<Result<v1::BackupResponse, Status>>;
+
+    async fn backup(
+        &self,
+        _: Request<v1::BackupRequest>,
+    ) -> Result<Response<Self::BackupStream>, Status> {
+        Err(Status::unimplemented("not needed here"))
+    }
+
+    async fn enable_feature(
+        &self,
+        _: Request<v1::EnableFeatureRequest>,
+    ) -> Result<Response<v1::EnableFeatureResponse>, Status> {
+        Err(Status::unimplemented("not needed here"))
+    }
 }
 
 /// A node with the service.
