@@ -470,7 +470,7 @@ fn events() -> Vec<Event> {
         },
         Event::WorkerModeSet {
             group,
-            worker,
+            worker: worker.clone(),
             mode: WorkerMode::Draining,
         },
         Event::Granted {

@@ -121,13 +121,13 @@ async fn a_policy_changes_by_named_fields_and_says_which_one_is_wrong() {
         drain_timeout_ms: 1,
         ..Default::default()
     };
-    let stale = set(drain, "drain_timeout_ms", created.policy_revision);
+    let stale = set(drain.clone(), "drain_timeout_ms", created.policy_revision);
     let status = client.set_policy(stale).await.unwrap_err();
     assert_eq!(
         (status.code(), reason_of(&status).as_str()),
         (Code::Aborted, reason::STALE_EPOCH)
     );
-    let fresh = set(drain, "drain_timeout_ms", first.revision);
+    let fresh = set(drain.clone(), "drain_timeout_ms", first.revision);
     let policy = client
         .set_policy(fresh)
         .await

@@ -60,7 +60,9 @@ impl Grants {
         };
         for group in 1..=u32::try_from(kit::RESOURCES_MAX).unwrap() {
             let (name, fields) = (group_name(group), ["ttl_ms"]);
-            let created = cluster.client().create_group(&name, 1, policy.clone(), &fields);
+            let created = cluster
+                .client()
+                .create_group(&name, 1, policy.clone(), &fields);
             created.await.unwrap();
         }
         let leader = cluster.client().channel(&address).unwrap();
