@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_coordinator::config::{Config, HistoryConfig, Limits, LogConfig, Port, RaftConfig, StorageConfig};
+use tenure_coordinator::config::{
+    Config, HistoryConfig, Limits, LogConfig, Port, RaftConfig, StorageConfig,
+};
 use tenure_coordinator::consensus::Consensus;
 use tenure_coordinator::node::{Machine, Node};
 use tenure_coordinator::storage::Storage;
