@@ -454,7 +454,7 @@ fn a_part_is_kept_as_ever() {
     let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
     assert_eq!(
         hex(&part.encode()),
-        "a5001b0000019b76daac000165616c6963650381820266 6f726465727304818207616105818208840203 0407"
+        "a5001b0000019b76daa8000165616c6963650381820266 6f726465727304818207616105818208840203 0407"
             .replace(' ', "")
     );
     let members = Part {
