@@ -95,14 +95,16 @@ impl Listing<'_> {
         } else {
             self.print_latest(arguments.last, console).await?;
         }
-        while arguments.follow {
+        if !arguments.follow {
+            return Ok(());
+        }
+        loop {
             if self.last.is_none() && self.filter.since_ms == 0 {
                 self.filter.since_ms = now_ms().max(1);
             }
             tokio::time::sleep(FOLLOW_INTERVAL).await;
             self.print_on(console).await?;
         }
-        Ok(())
     }
 
     /// Prints the latest events, the newest last.

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tenure::{BootClock, Clock};
 
 use crate::command::WaitArguments;
 use crate::console::Console;
@@ -37,7 +37,8 @@ where
     F: FnMut() -> L,
     L: Future<Output = Result<Progress, CliError>>,
 {
-    let begun = Instant::now();
+    let begun = BootClock.now();
+    let elapsed = || BootClock.now().since(begun);
     let mut interrupted = std::pin::pin!(interrupted);
     let mut said = String::new();
     let not_reached = |said: &str, why: &str| CliError::NotReached {
@@ -45,16 +46,14 @@ where
     };
     loop {
         match look().await? {
-            Progress::Reached => return Ok(begun.elapsed()),
+            Progress::Reached => return Ok(elapsed()),
             Progress::Underway(text) if text != said => {
                 console.note(&text)?;
                 said = text;
             }
             Progress::Underway(_) => {}
         }
-        let left = wait
-            .wait_timeout
-            .map(|most| most.saturating_sub(begun.elapsed()));
+        let left = wait.wait_timeout.map(|most| most.saturating_sub(elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
             return Err(not_reached(&said, "it was not reached in time"));
         }

@@ -130,11 +130,10 @@ async fn callers_see_a_pause_instead_of_a_handoff() {
     for (number, call) in (0..).zip(calls) {
         assert_eq!(within("a call", call).await.unwrap().unwrap(), number);
     }
-    let done = done.lock().unwrap();
+    let done = done.lock().unwrap().clone();
     let numbers: Vec<u32> = done.iter().map(|(_, number)| *number).collect();
     assert_eq!(numbers, (0..50).collect::<Vec<_>>());
     assert!(done.iter().skip(1).all(|(worker, _)| worker == "b"));
-    drop(done);
     drop(dispatcher);
     stage.stop().await;
 }

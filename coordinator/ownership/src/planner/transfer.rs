@@ -231,10 +231,10 @@ struct Moved {
 }
 
 fn insert(set: &mut ByZone, moved: Moved, is: impl Fn(&Side) -> bool) {
-    if is(&moved.side) {
-        if let Some(zone) = set.get_mut(moved.side.zone) {
-            zone.insert(moved.side.order(moved.ordinal));
-        }
+    if is(&moved.side)
+        && let Some(zone) = set.get_mut(moved.side.zone)
+    {
+        zone.insert(moved.side.order(moved.ordinal));
     }
 }
 
