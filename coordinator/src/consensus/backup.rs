@@ -110,7 +110,7 @@ async fn open(running: &Running, snapshot: Snapshot) -> Result<Option<Backup>, R
     let pieces = match opened {
         Ok(pieces) => pieces,
         Err(_) if !running.shared.is_current_snapshot(&snapshot.snapshot) => return Ok(None),
-        Err(error) => return Err(unavailable(&error.to_string())),
+        Err(error) => return Err(unavailable(error.to_string())),
     };
     let revision = snapshot.meta.last_log_id.map_or(0, |last| last.index());
     let state = running.shared.state();

@@ -23,7 +23,8 @@ mod files;
 mod memory;
 #[cfg(feature = "rocksdb")]
 mod rocks;
-#[cfg(all(test, feature = "rocksdb"))]
+#[cfg(test)]
+#[cfg(feature = "rocksdb")]
 mod tests;
 
 use std::io;

@@ -60,15 +60,12 @@ impl Core {
     pub(super) fn measure(&mut self, now: Moment, event: &Event, group: &Group) {
         let (id, policy) = (group.header.id, &group.header.policy);
         match event {
-            Event::Revoking { reason, .. } => {
-                if *reason == RevokeReason::Rebalance && policy.moves_per_minute_max.is_some() {
-                    self.churn.moved(id, now);
-                }
-            }
-            Event::PolicySet { .. } => {
-                if policy.balance_by != BalanceBy::Load {
-                    self.loads.forget(id);
-                }
+            Event::Revoking {
+                reason: RevokeReason::Rebalance,
+                ..
+            } if policy.moves_per_minute_max.is_some() => self.churn.moved(id, now),
+            Event::PolicySet { .. } if policy.balance_by != BalanceBy::Load => {
+                self.loads.forget(id);
             }
             Event::QuarantineEnded { shard, .. } => self.crashes.retried(id, *shard),
             _ => {}

@@ -54,7 +54,7 @@ fn report(
                 .into_iter()
                 .map(|shard| (shard, load(shard)))
                 .collect();
-            world.heartbeat_with(*stream, 1_000 * u64::from(stream.0 as u32) + second, loads);
+            world.heartbeat_with(*stream, 1_000 * stream.0 + second, loads);
         }
         world.advance(ms(1_000));
         all_ready(world, members);
