@@ -27,7 +27,7 @@ enum Command {
     /// Run a coordinator of one node on this machine, for trying things out
     Dev(DevArgs),
     #[command(flatten)]
-    Operator(OperatorCommand),
+    Operator(Box<OperatorCommand>),
 }
 
 const OFFLINE: Offline = Offline {
