@@ -109,8 +109,8 @@ pub struct Policy {
     /// Drains, and grants of unowned shards, do not count.
     #[n(18)]
     pub moves_per_minute_max: Option<u32>,
-    /// Owners that a shard may crash, one after another, before it is granted to nobody. 0 to 1,000; 0
-    /// never stops.
+    /// Owners that a shard may crash, one after another, before it is granted to nobody. 0 to 1,000; 0, the
+    /// default, never stops.
     #[n(19)]
     pub crashes_max: u32,
 }
@@ -136,8 +136,9 @@ impl Default for Policy {
             balance_by: BalanceBy::Shards,
             imbalance_tolerated_permille: 200,
             moves_per_minute_max: None,
-            // Two may be a coincidence; a third worker is not risked lightly.
-            crashes_max: 3,
+            // A worker that is merely cut off or stopped looks as if it had crashed, and a shard that nobody
+            // serves for that is worse than one that goes round: who has such shards says so.
+            crashes_max: 0,
         }
     }
 }

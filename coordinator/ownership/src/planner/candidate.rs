@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use crate::command::Tenure;
 use crate::group::Group;
 use crate::ids::{SessionId, ShardIndex, WorkerName};
 use crate::planner::observed::Observed;
 use crate::planner::share::{Division, Level, Share};
 use crate::planner::zone::{Zones, zones};
 use crate::session::{Session, Worker, WorkerMode};
-use crate::shard::Shard;
+use crate::shard::{Shard, ShardState};
 use crate::state::State;
 
 /// Position of a worker among the registered workers of the group, in order of name.
@@ -156,13 +157,19 @@ pub(super) fn candidates<'a>(
 /// are, or wait for a paused worker, are nobody's to share.
 ///
 /// Returns the zones that the workers are in, with what they have.
-pub(super) fn share_out(state: &State, workers: &mut [Candidate<'_>], group: &Group) -> Zones {
+pub(super) fn share_out(
+    state: &State,
+    workers: &mut [Candidate<'_>],
+    group: &Group,
+    observed: &Observed,
+) -> Zones {
     let kept: u64 = workers
         .iter()
         .filter(|worker| worker.keeps_all())
         .map(|worker| u64::from(worker.load))
         .sum();
-    let kept = u32::try_from(kept + waiting(group)).unwrap_or(u32::MAX);
+    let kept = (kept + waiting(group)).saturating_sub(overdue(workers, group, observed));
+    let kept = u32::try_from(kept).unwrap_or(u32::MAX);
     let shards = group.header.shard_count.saturating_sub(kept);
     let sharing = workers.iter().filter(|worker| worker.standing.shares());
     let weights = sharing.map(|worker| worker.weight).collect();
@@ -181,7 +188,25 @@ fn has(session: &Session, labels: &BTreeMap<String, String>) -> bool {
     labels.all(|(key, value)| session.labels.get(key) == Some(value))
 }
 
-/// How many unowned shards wait for paused workers.
+/// How many shards do not stay with workers that keep what they have, because they do not open there.
+fn overdue(workers: &[Candidate<'_>], group: &Group, observed: &Observed) -> u64 {
+    let keeps = |owner: SessionId| {
+        let mut of_owner = workers.iter().filter(|worker| worker.session == owner);
+        of_owner.any(Candidate::keeps_all)
+    };
+    let leaves = |tenure: &&Tenure| {
+        let shard = group.shard(tenure.shard);
+        shard.is_some_and(|shard| {
+            let opens = |owner: &SessionId| shard.epoch == Some(tenure.epoch) && keeps(*owner);
+            matches!(&shard.state, ShardState::Opening(owner) if opens(owner))
+        })
+    };
+    let leaving = observed.opening_overdue.iter().filter(leaves).count();
+    u64::try_from(leaving).unwrap_or(u64::MAX)
+}
+
+/// How many unowned shards wait for paused workers. One that did not open on its worker, which is back, does
+/// not.
 fn waiting(group: &Group) -> u64 {
     let paused = |worker: &Worker| worker.mode == WorkerMode::Paused;
     if !group.workers.values().any(paused) {
@@ -190,7 +215,15 @@ fn waiting(group: &Group) -> u64 {
     let of_paused = |(index, shard): &(ShardIndex, &Shard)| {
         let placement = group.placements.get(index);
         let waits_for = shard.waits_for_paused(group);
-        waits_for.is_some_and(|worker| placement.is_none_or(|of| !of.kept_off.contains(worker)))
+        waits_for.is_some_and(|worker| {
+            let is_back = group
+                .workers
+                .get(worker)
+                .is_some_and(|of| of.session.is_some());
+            let failed = shard.open_failure.as_ref();
+            let failed = failed.is_some_and(|failure| failure.worker == *worker);
+            !(is_back && failed) && placement.is_none_or(|of| !of.kept_off.contains(worker))
+        })
     };
     let waiting = group.unowned().filter(of_paused).count();
     u64::try_from(waiting).unwrap_or(u64::MAX)

@@ -143,7 +143,7 @@ impl<'a> Draft<'a> {
         };
         draft.count_handoffs();
         draft.reserve_for_pins();
-        draft.zones = share_out(state, &mut draft.workers, group);
+        draft.zones = share_out(state, &mut draft.workers, group, observed);
         draft.room = draft.zones.iter().map(Zone::room).sum();
         draft.any_open = draft
             .workers

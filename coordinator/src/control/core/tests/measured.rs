@@ -79,6 +79,14 @@ fn set_policy(world: &mut World, policy: Policy) {
         .unwrap();
 }
 
+/// A policy under which the third owner in a row is the last that a shard crashes.
+fn watchful() -> Policy {
+    Policy {
+        crashes_max: 3,
+        ..Policy::default()
+    }
+}
+
 #[test]
 fn reported_loads_even_out_workers_and_noise_moves_nothing_more() {
     let (mut world, members) = serving(64, by_load(), &["a", "b", "c", "d"]);
@@ -160,7 +168,7 @@ fn kill_owner(world: &mut World, members: &mut Vec<(StreamId, SessionId)>, shard
 #[test]
 fn a_shard_that_kills_one_worker_after_the_other_is_put_into_quarantine() {
     let names = ["a", "b", "c", "d", "e", "f"];
-    let (mut world, mut members) = serving(48, Policy::default(), &names);
+    let (mut world, mut members) = serving(48, watchful(), &names);
     let group = world.group();
     kill_owner(&mut world, &mut members, 7);
     kill_owner(&mut world, &mut members, 7);
@@ -189,7 +197,7 @@ fn a_shard_that_kills_one_worker_after_the_other_is_put_into_quarantine() {
 
 #[test]
 fn workers_that_fall_silent_together_blame_no_shard() {
-    let (mut world, mut members) = serving(12, Policy::default(), &["a", "b", "c", "d"]);
+    let (mut world, mut members) = serving(12, watchful(), &["a", "b", "c", "d"]);
     kill_owner(&mut world, &mut members, 7);
     // The streams stay open, and nothing is heard of anybody.
     world.advance(TTL + ms(1_000));
@@ -204,7 +212,7 @@ fn workers_that_fall_silent_together_blame_no_shard() {
 #[test]
 fn a_shard_that_is_retried_begins_to_count_anew() {
     let names = ["a", "b", "c", "d", "e", "f"];
-    let (mut world, mut members) = serving(48, Policy::default(), &names);
+    let (mut world, mut members) = serving(48, watchful(), &names);
     for _ in 0..3 {
         kill_owner(&mut world, &mut members, 7);
     }
@@ -223,7 +231,7 @@ fn a_shard_that_is_retried_begins_to_count_anew() {
 
 #[test]
 fn a_mass_failure_blames_no_shard() {
-    let (mut world, members) = serving(12, Policy::default(), &["a", "b", "c"]);
+    let (mut world, members) = serving(12, watchful(), &["a", "b", "c"]);
     for (stream, _) in &members {
         world.break_stream(*stream);
     }
@@ -254,7 +262,7 @@ fn ask(world: &mut World, id: u64, evened_out_by: Option<u32>, carried_out: bool
 
 #[test]
 fn a_preview_says_what_the_leader_would_do_and_changes_nothing() {
-    let (mut world, members) = serving(12, Policy::default(), &["a", "b"]);
+    let (mut world, members) = serving(12, watchful(), &["a", "b"]);
     world.commits = false;
     world.register("c", 3);
     world.commit();
@@ -318,7 +326,7 @@ fn what_is_asked_for_is_carried_out_whatever_is_tolerated_and_spent() {
 
 #[test]
 fn an_ask_for_a_group_that_is_gone_is_answered() {
-    let (mut world, _members) = serving(2, Policy::default(), &["a"]);
+    let (mut world, _members) = serving(2, watchful(), &["a"]);
     let group = world.group();
     world.apply(Command::DeleteGroup(group_name())).1.unwrap();
     let gone = |carried_out| PlanAsk {
