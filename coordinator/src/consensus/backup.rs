@@ -42,7 +42,7 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// Returns the next bytes, at most [`PIECE_BYTES_MAX`] of them, and the rest of the backup; `None` at
+    /// Returns the next bytes, at most 256 KiB of them, and the rest of the backup; `None` at
     /// its end.
     ///
     /// # Errors

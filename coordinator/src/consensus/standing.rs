@@ -1,8 +1,8 @@
 //! Whether this node still belongs to its cluster.
 //!
 //! A node that is removed is mostly not told: the leader ends its replication, and the entry that removes
-//! it may never arrive. It would stand for election for ever. So a node that hears no leader, or that is
-//! no voter as far as it knows, asks the others who is in the cluster.
+//! it may never arrive. It would stand for election for ever, or go on believing in the leader it heard
+//! last. So every node that does not lead asks the others who is in the cluster.
 //!
 //! A membership that was committed later than the one in which this node is, and does not name it, removes
 //! it for good, because no id is used twice.
@@ -24,13 +24,13 @@ use super::membership::membership_of;
 use super::runtime;
 use super::types::{Raft, StoredMembership};
 
-/// How often a node without a leader asks.
+/// How often a node that does not lead asks.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long one node may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// Asks whether this node was removed while it hears no leader.
+/// Asks whether this node was removed while it does not lead.
 pub(super) struct Standing {
     pub(super) raft: Raft,
     pub(super) links: Arc<Links>,
@@ -77,13 +77,9 @@ impl Standing {
     async fn is_removed(&self) -> bool {
         let own = membership_of(&self.raft);
         let id = self.identity.node.0;
-        let has_leader = self
-            .raft
-            .metrics()
-            .borrow_watched()
-            .current_leader
-            .is_some();
-        if own.log_id().is_none() || (has_leader && own.voter_ids().any(|voter| voter == id)) {
+        // The leader that a follower knows may be one that it has not heard for long.
+        let leads = self.raft.metrics().borrow_watched().current_leader == Some(id);
+        if own.log_id().is_none() || (leads && own.voter_ids().any(|voter| voter == id)) {
             return false;
         }
         let mut latest: Option<StoredMembership> = None;
