@@ -1,5 +1,7 @@
 //! What stories ask the coordinators.
 
+mod operations;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +14,7 @@ use tenure_proto::v1::ownership_service_client::OwnershipServiceClient;
 use tenure_proto::v1::{
     AddNodeRequest, CheckTokenRequest, CheckTokenResponse, Checkpoint, CreateGroupRequest,
     FencingToken, GetGroupRequest, GetShardRequest, Group, InitRequest, ListShardsRequest, Member,
-    Node, Policy, ReadRequest, RemoveNodeRequest, SetWorkerModeRequest, Shard, ShardRef,
-    StatusRequest, StatusResponse, WorkerMode,
+    Node, Policy, ReadRequest, RemoveNodeRequest, Shard, ShardRef, StatusRequest, StatusResponse,
 };
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
@@ -189,30 +190,6 @@ impl Client {
                 Err(status) if status.code() != Code::AlreadyExists => Err(status),
                 _ => Ok(()),
             }
-        })
-        .await
-    }
-
-    /// Says whether shards may be placed on a worker.
-    ///
-    /// # Errors
-    ///
-    /// What the leader answered.
-    pub async fn set_worker_mode(
-        &self,
-        group: &str,
-        worker: &str,
-        mode: WorkerMode,
-    ) -> Result<(), Failure> {
-        let request = SetWorkerModeRequest {
-            group: group.to_owned(),
-            worker: worker.to_owned(),
-            mode: mode.into(),
-            pause_timeout_ms: 0,
-        };
-        self.at_leader(async |channel| {
-            let mut service = AdminServiceClient::new(channel);
-            service.set_worker_mode(request.clone()).await.map(drop)
         })
         .await
     }

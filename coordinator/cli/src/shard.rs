@@ -176,7 +176,10 @@ async fn show(
                 .await
         })
         .await?;
-    print_one(console, answer.shard.as_ref(), answer.revision)
+    // The newest may be the present one.
+    let tenures = history::latest(connection, shard, 2).await?.tenures;
+    let before = tenures.iter().find(|tenure| history::is_over(tenure));
+    print_one(console, answer.shard.as_ref(), answer.revision, before)
 }
 
 async fn lookup(
@@ -196,23 +199,26 @@ async fn lookup(
                 .await
         })
         .await?;
-    print_one(console, answer.shard.as_ref(), answer.revision)
+    print_one(console, answer.shard.as_ref(), answer.revision, None)
 }
 
+/// Prints a shard, and the tenure before the present one if it is asked for and known.
 fn print_one(
     console: &mut Console<'_>,
     shard: Option<&v1::Shard>,
     revision: u64,
+    before: Option<&v1::TenureRecord>,
 ) -> Result<(), CliError> {
     let shard = shard.ok_or_else(|| CliError::incomplete("the shard"))?;
     if console.json() {
         return console.document(&One {
             shard: shard.into(),
+            before: before.map(history::TenureView::from),
             revision: Wide(revision),
         });
     }
     let session = shard.owner.as_ref().map(text::session).unwrap_or_default();
-    console.details(vec![
+    let mut details = vec![
         ("shard", name(shard)),
         ("phase", text::phase(shard.phase)),
         ("epoch", epoch(shard)),
@@ -222,8 +228,12 @@ fn print_one(
         ("token", text::or_dash(&token(shard).unwrap_or_default())),
         ("checkpoint", text::bytes(shard.checkpoint_bytes)),
         ("note", text::or_dash(&note(shard))),
-        ("revision", revision.to_string()),
-    ])
+    ];
+    if let Some(before) = before {
+        details.push(("before", history::in_words(before)));
+    }
+    details.push(("revision", revision.to_string()));
+    console.details(details)
 }
 
 /// The token of the current tenure, as `token check` takes it.
@@ -233,8 +243,11 @@ fn token(shard: &v1::Shard) -> Option<String> {
 }
 
 #[derive(Serialize)]
-struct One {
+struct One<'a> {
     shard: ShardView,
+    /// The tenure before the present one: how it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<history::TenureView<'a>>,
     revision: Wide,
 }
 

@@ -1,13 +1,13 @@
 //! Operators and watchers, in one process on a machine of their own.
 
+mod operator;
+
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure::connection::{CallError, Connection, ConnectionOptions, Repeat};
-use tenure::{CheckpointStore as _, ReplicatedStore, Resource, ShardRef};
+use tenure::connection::{Connection, ConnectionOptions};
 use tenure_proto::v1 as pb;
-use tenure_proto::v1::admin_service_client::AdminServiceClient;
-use tenure_proto::v1::cluster_service_client::ClusterServiceClient;
 use tenure_proto::v1::event::Event;
 use tenure_proto::v1::ownership_service_client::OwnershipServiceClient;
 use tenure_proto::v1::watch_response::Message;
@@ -15,8 +15,10 @@ use tokio::sync::mpsc;
 
 use crate::history::{History, Position};
 use crate::network::MachineNetwork;
-use crate::node::{CLIENT_PORT, PEER_PORT};
-use crate::worker::{GROUP, STORES, count_of};
+use crate::node::CLIENT_PORT;
+use crate::worker::GROUP;
+
+use self::operator::Operator;
 
 /// Orders that may wait.
 pub const ORDERS_MAX: usize = 256;
@@ -52,14 +54,40 @@ pub enum Order {
     Init(Vec<String>),
     /// Create the group.
     CreateGroup(u32, Terms),
-    /// Drain a worker, or no longer.
-    Drain(String, bool),
+    /// Change something, once everything that was to be changed before is.
+    Change(Change),
     /// Change the group's policy.
     SetTerms(Terms),
     /// Hand leadership to the node with that id.
     Transfer(u64),
+    /// Take a node in, given by its host.
+    AddNode(String),
+    /// Remove a node, given by its host.
+    RemoveNode(String),
     /// Read every shard of the replicated store and say so when it is done.
     ReadBack(u32),
+}
+
+/// What operators change of a group, and take back again.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Set the mode of a worker.
+    Mode(String, pb::WorkerMode),
+    /// Stop planned moves, or let them go on.
+    Freeze(bool),
+    /// Say where a shard belongs; `None`: anywhere.
+    Pin(u32, Option<Pin>),
+    /// Even the workers out, with so many moves at most.
+    Rebalance(u32),
+}
+
+/// Where a shard belongs.
+#[derive(Clone, Debug)]
+pub enum Pin {
+    /// On this worker.
+    To(String),
+    /// On any but this worker.
+    KeptOff(String),
 }
 
 /// What the client process needs.
@@ -76,14 +104,16 @@ pub struct ClientSetup {
 }
 
 /// What operators have carried out.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Done {
     /// The cluster exists.
     pub initialized: bool,
+    /// Ids of the nodes of the cluster, by host.
+    pub members: BTreeMap<String, u64>,
     /// The group exists.
     pub created: bool,
-    /// Orders to drain or not that are not carried out yet.
-    pub pending_drains: usize,
+    /// Changes that are not carried out yet.
+    pub pending_changes: usize,
     /// Everything was read back.
     pub read_back: bool,
 }
@@ -112,203 +142,24 @@ pub async fn run(setup: ClientSetup, mut orders: mpsc::Receiver<Order>) {
             tokio::spawn(watch(connection, Arc::clone(&setup.history)));
         }
     }
+    let operator = || {
+        let connection = connect(addresses.clone());
+        connection.map(|connection| Operator::new(setup.clone(), connection))
+    };
+    // In the order in which they were given, or what was taken back might be done after it.
+    let (changes, queue) = mpsc::channel(ORDERS_MAX);
+    if let Ok(operator) = operator() {
+        tokio::spawn(operator.change_all(queue));
+    }
     while let Some(order) = orders.recv().await {
-        let operator = connect(addresses.clone()).map(|connection| Operator {
-            setup: setup.clone(),
-            connection,
-        });
-        if let Ok(operator) = operator {
+        if let Order::Change(change) = order {
+            // There is room: orders that wait are bounded by the same number.
+            let _ended = changes.send(change).await;
+            continue;
+        }
+        if let Ok(operator) = operator() {
             tokio::spawn(operator.carry_out(order));
         }
-    }
-}
-
-struct Operator {
-    setup: ClientSetup,
-    connection: Connection,
-}
-
-fn policy(terms: &Terms) -> (Option<pb::Policy>, Option<prost_types::FieldMask>) {
-    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let policy = pb::Policy {
-        ttl_ms: millis(terms.ttl),
-        disconnect_grace_ms: millis(terms.disconnect_grace),
-        restart_grace_ms: millis(terms.restart_grace),
-        lock_delay_ms: millis(terms.lock_delay),
-        drain_timeout_ms: millis(terms.drain_timeout),
-        opening_deadline_ms: 5_000,
-        ..pb::Policy::default()
-    };
-    let paths = [
-        "ttl_ms",
-        "disconnect_grace_ms",
-        "restart_grace_ms",
-        "lock_delay_ms",
-        "drain_timeout_ms",
-        "opening_deadline_ms",
-    ];
-    let mask = prost_types::FieldMask {
-        paths: paths.map(str::to_owned).to_vec(),
-    };
-    (Some(policy), Some(mask))
-}
-
-impl Operator {
-    async fn carry_out(self, order: Order) {
-        tracing::info!(target: "simulation", ?order, "ordered");
-        match order {
-            Order::Init(hosts) => self.init(hosts).await,
-            Order::CreateGroup(shards, terms) => self.create(shards, terms).await,
-            Order::Drain(worker, drain) => self.drain(worker, drain).await,
-            Order::SetTerms(terms) => self.set_terms(terms).await,
-            Order::Transfer(to) => self.transfer(to).await,
-            Order::ReadBack(shards) => self.read_back(shards).await,
-        }
-    }
-
-    async fn init(&self, hosts: Vec<String>) {
-        let nodes: Vec<pb::Node> = hosts
-            .iter()
-            .map(|host| pb::Node {
-                id: 0,
-                peer_address: format!("{host}:{PEER_PORT}"),
-                client_address: format!("{host}:{CLIENT_PORT}"),
-                http_address: String::new(),
-            })
-            .collect();
-        let Some(first) = hosts.first() else { return };
-        let options = ConnectionOptions::new([format!("{first}:{CLIENT_PORT}")])
-            .dialer(Arc::new(self.setup.network.clone()));
-        let Ok(connection) = Connection::new(options) else {
-            return;
-        };
-        loop {
-            let request = pb::InitRequest {
-                nodes: nodes.clone(),
-            };
-            let answer = connection
-                .any(Repeat::Always, |service| {
-                    let request = request.clone();
-                    async move { ClusterServiceClient::new(service).init(request).await }
-                })
-                .await;
-            let exists = |error: &CallError| error.reason() == "CLUSTER_EXISTS";
-            if answer.is_ok() || answer.as_ref().err().is_some_and(exists) {
-                lock(&self.setup.done).initialized = true;
-                return;
-            }
-            tracing::info!(target: "simulation", error = ?answer.err(), "no cluster yet");
-            tokio::time::sleep(RETRY).await;
-        }
-    }
-
-    async fn create(&self, shards: u32, terms: Terms) {
-        let (policy, policy_mask) = policy(&terms);
-        let request = pb::CreateGroupRequest {
-            name: GROUP.to_owned(),
-            shard_count: shards,
-            policy,
-            policy_mask,
-        };
-        loop {
-            let answer = self
-                .connection
-                .leader(Repeat::Always, |service| {
-                    let request = request.clone();
-                    async move { AdminServiceClient::new(service).create_group(request).await }
-                })
-                .await;
-            let exists = |error: &CallError| error.reason() == "GROUP_EXISTS";
-            if answer.is_ok() || answer.as_ref().err().is_some_and(exists) {
-                lock(&self.setup.done).created = true;
-                return;
-            }
-            tracing::info!(target: "simulation", error = ?answer.err(), "no group yet");
-            tokio::time::sleep(RETRY).await;
-        }
-    }
-
-    async fn drain(&self, worker: String, drain: bool) {
-        let mode = if drain {
-            pb::WorkerMode::Draining
-        } else {
-            pb::WorkerMode::Active
-        };
-        let request = pb::SetWorkerModeRequest {
-            group: GROUP.to_owned(),
-            worker,
-            mode: mode.into(),
-            pause_timeout_ms: 0,
-        };
-        loop {
-            let answer = self
-                .connection
-                .leader(Repeat::Always, |service| {
-                    let request = request.clone();
-                    async move {
-                        AdminServiceClient::new(service)
-                            .set_worker_mode(request)
-                            .await
-                    }
-                })
-                .await;
-            if answer.is_ok() {
-                break;
-            }
-            tokio::time::sleep(RETRY).await;
-        }
-        lock(&self.setup.done).pending_drains -= 1;
-    }
-
-    async fn set_terms(&self, terms: Terms) {
-        let (policy, policy_mask) = policy(&terms);
-        let request = pb::SetPolicyRequest {
-            group: GROUP.to_owned(),
-            policy,
-            policy_mask,
-            seen_revision: 0,
-        };
-        let answer = self
-            .connection
-            .leader(Repeat::Always, |service| {
-                let request = request.clone();
-                async move { AdminServiceClient::new(service).set_policy(request).await }
-            })
-            .await;
-        tracing::info!(target: "simulation", error = ?answer.err(), "terms set");
-    }
-
-    async fn transfer(&self, to: u64) {
-        let answer = self
-            .connection
-            .leader(Repeat::UntilSent, |service| async move {
-                let request = pb::TransferLeaderRequest { to };
-                ClusterServiceClient::new(service)
-                    .transfer_leader(request)
-                    .await
-            })
-            .await;
-        tracing::info!(target: "simulation", error = ?answer.err(), "leadership handed over");
-    }
-
-    async fn read_back(&self, shards: u32) {
-        let store = ReplicatedStore::new(self.connection.clone());
-        for index in 0..shards {
-            let Ok(group) = GROUP.parse() else { return };
-            let resource = Resource::Shard(ShardRef { group, index });
-            loop {
-                let known = lock(&self.setup.history).acknowledged(STORES[0], index);
-                match store.read(&resource).await {
-                    Ok(found) => {
-                        let count = count_of(found.as_ref());
-                        lock(&self.setup.history).left(STORES[0], index, known, count);
-                        break;
-                    }
-                    Err(_) => tokio::time::sleep(RETRY).await,
-                }
-            }
-        }
-        lock(&self.setup.done).read_back = true;
     }
 }
 

@@ -32,7 +32,7 @@ struct Arguments {
     /// How many seeds at once; as many as there are cores unless set.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// What kind of run: storm, leaders, zombies or skewed.
+    /// What kind of run: storm, leaders, zombies, members or skewed.
     #[arg(long, value_name = "KIND", default_value_t)]
     scenario: Scenario,
     /// Write everything that happened into this file, one line each, in order.

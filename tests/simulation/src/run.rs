@@ -3,6 +3,8 @@
 mod calm;
 mod faults;
 mod leaders;
+mod members;
+mod orders;
 mod storm;
 mod zombies;
 
@@ -63,6 +65,8 @@ pub enum Scenario {
     Leaders,
     /// Every worker is stopped until others have its shards, and wakes.
     Zombies,
+    /// Three of five nodes, of which one after the other is exchanged for one that is new.
+    Members,
     /// A storm with clocks so bad that P11 cannot be kept, and with drained workers that are cut off, which
     /// shows it. Everything else has to be kept: to see that the check of P11 can fail, and that nothing
     /// rests on clocks which must not.
@@ -75,6 +79,7 @@ impl fmt::Display for Scenario {
             Self::Storm => "storm",
             Self::Leaders => "leaders",
             Self::Zombies => "zombies",
+            Self::Members => "members",
             Self::Skewed => "skewed",
         })
     }
@@ -82,17 +87,23 @@ impl fmt::Display for Scenario {
 
 /// No scenario has that name.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is none of storm, leaders, zombies and skewed")]
+#[error("{0:?} is none of storm, leaders, zombies, members and skewed")]
 pub struct UnknownScenario(String);
 
 impl FromStr for Scenario {
     type Err = UnknownScenario;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Self::Storm, Self::Leaders, Self::Zombies, Self::Skewed]
-            .into_iter()
-            .find(|scenario| scenario.to_string() == text)
-            .ok_or_else(|| UnknownScenario(text.to_owned()))
+        [
+            Self::Storm,
+            Self::Leaders,
+            Self::Zombies,
+            Self::Members,
+            Self::Skewed,
+        ]
+        .into_iter()
+        .find(|scenario| scenario.to_string() == text)
+        .ok_or_else(|| UnknownScenario(text.to_owned()))
     }
 }
 
@@ -131,6 +142,7 @@ pub fn run(seed: u64, scenario: Scenario, stamp: Arc<Stamp>) -> Result<Report, R
             Scenario::Storm | Scenario::Skewed => run.storm()?,
             Scenario::Leaders => run.replace_leaders()?,
             Scenario::Zombies => run.make_zombies()?,
+            Scenario::Members => run.exchange_members()?,
         }
         run.calm()?;
     }
@@ -173,7 +185,7 @@ impl Run {
     fn new(seed: u64, scenario: Scenario, stamp: Arc<Stamp>) -> Result<Self, RunError> {
         let mut dice = Dice::new(seed, "schedule");
         let nodes = match scenario {
-            Scenario::Leaders => 5,
+            Scenario::Leaders | Scenario::Members => 5,
             Scenario::Storm | Scenario::Zombies | Scenario::Skewed => 3,
         };
         let network = turmoil::Builder::new()
@@ -204,7 +216,9 @@ impl Run {
             scenario,
             drift_max_ppm: match scenario {
                 Scenario::Skewed => SKEW_MAX_PPM,
-                Scenario::Storm | Scenario::Leaders | Scenario::Zombies => DRIFT_MAX_PPM,
+                Scenario::Storm | Scenario::Leaders | Scenario::Zombies | Scenario::Members => {
+                    DRIFT_MAX_PPM
+                }
             },
             snapshot_entries: u64::try_from(dice.within(100..=1_000)).unwrap_or(100),
             history_events: 1_000 + dice.below(400),
@@ -369,7 +383,10 @@ impl Run {
     /// Makes the cluster and the group. Returns whether all shards came to be served.
     fn boot(&mut self) -> Result<bool, RunError> {
         const BOOT_MAX: Duration = Duration::from_secs(30);
-        let hosts = self.hosts();
+        let mut hosts = self.hosts();
+        if self.scenario == Scenario::Members {
+            hosts.truncate(members::MEMBERS);
+        }
         self.order(Order::Init(hosts));
         if !self.wait("the cluster exists", BOOT_MAX, |run| {
             lock(&run.done).initialized

@@ -56,6 +56,7 @@ fn a_seed_replays_byte_for_byte() {
         (Scenario::Storm, 1),
         (Scenario::Leaders, 2),
         (Scenario::Zombies, 3),
+        (Scenario::Members, 4),
     ] {
         let first = traced(seed, scenario, "first");
         let again = traced(seed, scenario, "again");

@@ -20,6 +20,9 @@ struct Arguments {
     /// Ignore that shards are to be given back
     #[arg(long)]
     stubborn: bool,
+    /// Claim no shard
+    #[arg(long)]
+    never_opens: bool,
 }
 
 #[tokio::main]
@@ -33,6 +36,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
     let options = HolderOptions {
         reports: Some(reports),
         stubborn: arguments.stubborn,
+        never_opens: arguments.never_opens,
     };
     let holder = Holder::new(options);
     let worker = arguments

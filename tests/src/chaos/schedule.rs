@@ -50,6 +50,14 @@ pub enum Kind {
     FailingSync,
     /// A worker is drained, and later active again.
     Drain,
+    /// A worker gets no more shards for a while.
+    Cordon,
+    /// A worker is paused, killed, and started again before others get its shards.
+    PlannedRestart,
+    /// Planned moves are stopped for a while.
+    Freeze,
+    /// A shard is pinned to a worker for a while, and all are evened out.
+    Pin,
     /// All coordinators are restarted, one after the other.
     RollingRestart,
     /// A coordinator is added and another removed.
@@ -58,7 +66,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 25] = [
         Self::KillNode,
         Self::KillLeader,
         Self::StopNode,
@@ -78,6 +86,10 @@ impl Kind {
         Self::DiskFull,
         Self::FailingSync,
         Self::Drain,
+        Self::Cordon,
+        Self::PlannedRestart,
+        Self::Freeze,
+        Self::Pin,
         Self::RollingRestart,
         Self::Membership,
     ];
@@ -105,6 +117,10 @@ impl Kind {
             Self::DiskFull => "disk-full",
             Self::FailingSync => "failing-sync",
             Self::Drain => "drain",
+            Self::Cordon => "cordon",
+            Self::PlannedRestart => "planned-restart",
+            Self::Freeze => "freeze",
+            Self::Pin => "pin",
             Self::RollingRestart => "rolling-restart",
             Self::Membership => "membership",
         }
@@ -117,7 +133,13 @@ impl Kind {
             // Below and above the ttl of 3 s.
             Self::StopWorker | Self::ReplaceWorker | Self::CutWorker => (300, 7_000),
             Self::KillWorker => (0, 4_000),
-            Self::Loss | Self::Delay | Self::ClockJump | Self::Drain => (2_000, 8_000),
+            Self::Loss
+            | Self::Delay
+            | Self::ClockJump
+            | Self::Drain
+            | Self::Cordon
+            | Self::Freeze
+            | Self::Pin => (2_000, 8_000),
             Self::RollingRestart | Self::Membership => (0, 1),
             _ => (500, 6_000),
         }
@@ -181,7 +203,7 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_turn_and_all_end_in_time() {
-        let length = Duration::from_secs(90);
+        let length = Duration::from_secs(110);
         for seed in 0..100 {
             let steps = schedule(seed, length);
             let kinds: BTreeSet<Kind> = steps.iter().map(|step| step.kind).collect();

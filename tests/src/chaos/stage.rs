@@ -3,12 +3,14 @@
 mod members;
 mod networks;
 mod processes;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tenure_proto::v1::WorkerMode;
 
+use super::GROUP;
 use super::check::Violation;
 use super::coordinators::Coordinators;
 use super::delay::DelayProxy;
@@ -32,6 +34,9 @@ enum Undo {
     SyncAgain(u8),
     Network(Vec<DelayProxy>),
     Activate(u8),
+    Resume(u8),
+    Thaw,
+    Unpin(u32),
 }
 
 /// A fault that holds.
@@ -204,7 +209,11 @@ impl Stage {
             Kind::Delay => self.delay(fault, choice).await,
             Kind::ClockJump => self.jump(choice),
             Kind::DiskFull => self.fill_disk().await,
-            Kind::Drain => self.drain(choice).await,
+            Kind::Drain => self.set_aside(choice, WorkerMode::Draining).await,
+            Kind::Cordon => self.set_aside(choice, WorkerMode::Cordoned).await,
+            Kind::PlannedRestart => self.planned_restart(choice).await,
+            Kind::Freeze => self.freeze().await,
+            Kind::Pin => self.pin(choice).await,
             Kind::RollingRestart | Kind::Membership => Ok(None),
         }
     }
@@ -239,6 +248,15 @@ impl Stage {
                 self.network.apply(&self.rules)
             }
             Undo::Activate(place) => self.set_mode(place, WorkerMode::Active).await,
+            Undo::Resume(place) => {
+                self.workers.start(place, &self.network)?;
+                self.set_mode(place, WorkerMode::Active).await
+            }
+            Undo::Thaw => self.coordinators.client().set_freeze(GROUP, "").await,
+            Undo::Unpin(shard) => {
+                let client = self.coordinators.client();
+                client.pin_shard(GROUP, shard, None).await
+            }
         }
     }
 
@@ -303,7 +321,9 @@ impl Stage {
     fn well_workers(&self) -> Vec<u8> {
         let well = |&place: &u8| {
             !self.is_disturbed(|undo| match undo {
-                Undo::StartWorker(other) | Undo::WakeWorker(other) => *other == place,
+                Undo::StartWorker(other) | Undo::WakeWorker(other) | Undo::Resume(other) => {
+                    *other == place
+                }
                 _ => false,
             })
         };

@@ -16,6 +16,8 @@ pub struct HolderOptions {
     pub reports: Option<Reports>,
     /// Whether it ignores that a shard is to be given back.
     pub stubborn: bool,
+    /// Whether it never claims a shard.
+    pub never_opens: bool,
 }
 
 /// Claims each shard, then holds it until it is revoked.
@@ -78,6 +80,12 @@ impl Holder {
 
     async fn serve(&self, shard: &HeldShard, triggers: &Triggers) -> Result<(), ShardError> {
         let (index, epoch) = (shard.id().index, shard.epoch().get());
+        if self.options.never_opens {
+            tokio::select! {
+                () = shard.revoked() => return Ok(()),
+                reason = shard.lost() => return Err(ShardError::Lost(reason)),
+            }
+        }
         shard.claim().await?;
         self.report(&Report::Claimed {
             shard: index,

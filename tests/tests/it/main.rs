@@ -5,9 +5,12 @@
 
 mod backups;
 mod bare_owner;
+mod broken_handoffs;
 mod cut_off;
+mod drained;
 mod growth;
 mod kills;
+mod leader_lost;
 mod old_copy;
 mod one_name;
 mod planned;

@@ -17,20 +17,7 @@ pub(super) async fn history(
     shard: &ShardRef,
     limit: u32,
 ) -> Result<(), CliError> {
-    let request = v1::ShardHistoryRequest {
-        shard: Some(v1::ShardRef {
-            group: shard.group.to_string(),
-            index: shard.index,
-        }),
-        limit,
-    };
-    let answer = connection
-        .call(Intent::Read, request, |service, request| async move {
-            HistoryServiceClient::new(service)
-                .shard_history(request)
-                .await
-        })
-        .await?;
+    let answer = latest(connection, shard, limit).await?;
     if console.json() {
         return console.document(&Document::from(&answer));
     }
@@ -50,6 +37,52 @@ pub(super) async fn history(
         console.note("there are older tenures: --last shows more")?;
     }
     note_since(answer.node_id, answer.since_revision, &answer.gaps, console)
+}
+
+/// Asks for the newest tenures of a shard.
+pub(super) async fn latest(
+    connection: &Connection,
+    shard: &ShardRef,
+    limit: u32,
+) -> Result<v1::ShardHistoryResponse, CliError> {
+    let request = v1::ShardHistoryRequest {
+        shard: Some(v1::ShardRef {
+            group: shard.group.to_string(),
+            index: shard.index,
+        }),
+        limit,
+    };
+    connection
+        .call(Intent::Read, request, |service, request| async move {
+            HistoryServiceClient::new(service)
+                .shard_history(request)
+                .await
+        })
+        .await
+}
+
+pub(super) fn is_over(tenure: &v1::TenureRecord) -> bool {
+    tenure.ended.is_some() || tenure.end_is_unknown
+}
+
+/// Says in one line who had the shard, and how that ended.
+pub(super) fn in_words(tenure: &v1::TenureRecord) -> String {
+    let mut words = format!(
+        "epoch {} on {}: {}",
+        tenure.epoch,
+        text::or_dash(&tenure.worker),
+        how(tenure)
+    );
+    if let Some(ended) = &tenure.ended {
+        words = format!("{words} at {}", text::moment(ended.at_ms));
+    }
+    if !tenure.by.is_empty() {
+        words = format!("{words}, by {}", tenure.by);
+    }
+    if !tenure.reason.is_empty() {
+        words = format!("{words}: {}", tenure.reason);
+    }
+    words
 }
 
 fn row(tenure: &v1::TenureRecord) -> Vec<String> {
@@ -118,8 +151,9 @@ struct MarkView {
     at_ms: Wide,
 }
 
+/// A tenure as a document.
 #[derive(Serialize)]
-struct TenureView<'a> {
+pub(super) struct TenureView<'a> {
     epoch: Wide,
     worker: Option<&'a str>,
     session: Wide,

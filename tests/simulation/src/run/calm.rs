@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Run, RunError, SHARDS, WORKERS, lock, nanos};
+use super::{Run, RunError, SHARDS, lock, nanos};
 use crate::client::Order;
 use crate::machine::Machine;
 use crate::totals::SIMULATED_MIN;
@@ -20,14 +20,12 @@ impl Run {
     pub(super) fn calm(&mut self) -> Result<(), RunError> {
         self.mend_all()?;
         tracing::info!(target: "simulation", "the faults are over");
-        for worker in self.nodes..self.nodes + WORKERS {
-            self.drain(worker, false);
-        }
+        self.restore_all();
         let settled = self.wait(
             "every shard is served, every process runs and the planner is quiet",
             CALM_MAX,
             |run| {
-                lock(&run.done).pending_drains == 0
+                lock(&run.done).pending_changes == 0
                     && run.machines.iter().all(Machine::is_up)
                     && run.is_served()
                     && run.is_quiet()
@@ -79,8 +77,11 @@ impl Run {
         };
         let revision = leader.revision();
         self.wait("every node has caught up", AGREE_MAX, move |run| {
-            run.machines.iter().take(run.nodes).all(|machine| {
-                let state = machine.node().and_then(|node| node.state());
+            run.members().into_iter().all(|node| {
+                let machine = run.machines.get(node);
+                let state = machine
+                    .and_then(Machine::node)
+                    .and_then(|node| node.state());
                 state.is_some_and(|state| state.revision() >= revision)
             })
         })?;

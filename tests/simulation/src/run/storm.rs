@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::{Run, RunError, Scenario, WORKERS, lock};
-use crate::client::Order;
-use crate::machine::{Machine, Role};
+use crate::machine::Machine;
 use crate::process::Pause;
 use crate::totals::HANDOFFS_MIN;
 
@@ -42,6 +41,14 @@ const WHAT: &[(usize, What)] = &[
     (5, What::SlowLink),
     (3, What::FailStore),
     (14, What::Drain),
+    (4, What::Cordon),
+    (6, What::Pause),
+    (8, What::Activate),
+    (2, What::Freeze),
+    (3, What::Thaw),
+    (4, What::Pin),
+    (2, What::Unpin),
+    (2, What::Rebalance),
     (10, What::RestartWorker),
     (4, What::RestartNode),
     (3, What::SetTerms),
@@ -49,7 +56,7 @@ const WHAT: &[(usize, What)] = &[
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+pub(super) enum What {
     KillNode,
     PowerLoss,
     PowerLossOfAll,
@@ -73,6 +80,14 @@ enum What {
     SlowLink,
     FailStore,
     Drain,
+    Cordon,
+    Pause,
+    Activate,
+    Freeze,
+    Thaw,
+    Pin,
+    Unpin,
+    Rebalance,
     RestartWorker,
     RestartNode,
     SetTerms,
@@ -153,14 +168,21 @@ impl Run {
                 self.note("store failed", self.client());
             }
             What::Drain
-            | What::RestartWorker
-            | What::RestartNode
-            | What::SetTerms
-            | What::Transfer => self.give_order(what),
+            | What::Cordon
+            | What::Pause
+            | What::Activate
+            | What::Freeze
+            | What::Thaw
+            | What::Pin
+            | What::Unpin
+            | What::Rebalance => self.operate(what),
+            What::RestartWorker | What::RestartNode | What::SetTerms | What::Transfer => {
+                self.give_order(what)
+            }
         }
     }
 
-    fn some_node(&mut self) -> usize {
+    pub(super) fn some_node(&mut self) -> usize {
         self.dice.below(self.nodes)
     }
 
@@ -169,7 +191,7 @@ impl Run {
     }
 
     /// Draws a node that is up, and which may fail too: mostly a majority is left.
-    fn node_to_harm(&mut self) -> Option<usize> {
+    pub(super) fn node_to_harm(&mut self) -> Option<usize> {
         let down = self.machines.iter().take(self.nodes);
         let down = down.filter(|machine| !machine.is_up()).count();
         let may_lose_quorum = self.dice.chance(80);
@@ -332,51 +354,5 @@ impl Run {
                 self.note("link slow", node);
             }
         }
-    }
-
-    fn give_order(&mut self, what: What) {
-        match what {
-            What::Drain => {
-                let worker = self.some_worker();
-                let drain = self.dice.chance(500);
-                self.drain(worker, drain);
-            }
-            What::RestartWorker => {
-                let worker = self.some_worker();
-                let machine = self.machines.get(worker);
-                if let Some(Role::Worker { process }) = machine.map(|machine| &machine.role) {
-                    process.stop();
-                }
-                lock(&self.history).totals.order("restart worker");
-            }
-            What::RestartNode => {
-                let Some(node) = self.node_to_harm() else {
-                    return;
-                };
-                if let Some(handle) = self.machines.get(node).and_then(Machine::node) {
-                    handle.stop();
-                }
-                lock(&self.history).totals.order("restart node");
-            }
-            What::SetTerms => {
-                let terms = self.terms();
-                self.order(Order::SetTerms(terms));
-                lock(&self.history).totals.order("terms");
-            }
-            _ => {
-                let node = self.some_node();
-                self.order(Order::Transfer(u64::try_from(node + 1).unwrap_or(1)));
-                lock(&self.history).totals.order("transfer");
-            }
-        }
-    }
-
-    pub(super) fn drain(&mut self, worker: usize, drain: bool) {
-        lock(&self.done).pending_drains += 1;
-        let name = self.name(worker);
-        self.order(Order::Drain(name, drain));
-        lock(&self.history)
-            .totals
-            .order(if drain { "drain" } else { "undrain" });
     }
 }
