@@ -73,6 +73,7 @@ pub fn plan(state: &State, group: GroupId, observed: &Observed) -> Plan {
     place::unowned_shards(&mut draft);
     rebalance::misplaced_shards(&mut draft);
     load::uneven_workers(&mut draft);
+    place::what_found_no_room(&mut draft);
 
     report::zones(&mut draft);
     draft.finish()

@@ -1,4 +1,4 @@
-//! A worker whose every message is sent by hand.
+//! A worker whose every message is sent by hand, but for its heartbeats.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,21 +7,28 @@
     reason = "a harness that cannot do what it is told panics"
 )]
 
+use std::time::Duration;
+
 use tenure_proto::v1 as pb;
 use tenure_proto::v1::attach_request::Message as Up;
 use tenure_proto::v1::attach_response::Message as Down;
 use tenure_proto::v1::worker_service_client::WorkerServiceClient;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-/// An owner that does nothing but hold: every message is sent by hand.
+/// How often an owner says that it is there: well within the shortest ttl.
+const HEARTBEAT: Duration = Duration::from_millis(250);
+
+/// An owner that does nothing but hold and live: every other message is sent by hand.
 pub(crate) struct BareOwner {
     pub(crate) ups: mpsc::Sender<pb::AttachRequest>,
     pub(crate) downs: Streaming<pb::AttachResponse>,
     pub(crate) session: pb::Session,
     pub(crate) tenure: pb::Tenure,
+    _heart: AbortOnDropHandle<()>,
 }
 
 impl BareOwner {
@@ -46,6 +53,7 @@ impl BareOwner {
             panic!("not registered")
         };
         let mut owner = Self {
+            _heart: AbortOnDropHandle::new(tokio::spawn(beat(ups.clone()))),
             ups,
             downs,
             session: registered.session.unwrap(),
@@ -89,6 +97,22 @@ impl BareOwner {
         self.release().await;
         send(&self.ups, Up::Leaving(pb::Leaving {})).await;
         while self.downs.message().await.unwrap().is_some() {}
+    }
+}
+
+/// Sends heartbeats until the stream ends.
+async fn beat(ups: mpsc::Sender<pb::AttachRequest>) {
+    let mut pace = tokio::time::interval(HEARTBEAT);
+    for sequence in 1.. {
+        pace.tick().await;
+        let heartbeat = pb::Heartbeat {
+            sequence,
+            ..pb::Heartbeat::default()
+        };
+        let message = Some(Up::Heartbeat(heartbeat));
+        if ups.send(pb::AttachRequest { message }).await.is_err() {
+            return;
+        }
     }
 }
 

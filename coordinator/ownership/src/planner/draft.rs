@@ -71,11 +71,14 @@ pub(super) struct Draft<'a> {
     /// In order of name.
     workers: Vec<Candidate<'a>>,
     ordinals: BTreeMap<SessionId, WorkerOrdinal>,
-    /// In order of the shard, because placement goes through the shards in order.
+    /// In order of the shard once all are placed.
     grants: Vec<PlannedGrant>,
+    /// Unowned shards that found no room.
+    unplaced: Vec<ShardIndex>,
     /// The most urgent first.
     revokes: Vec<PlannedRevoke>,
-    revoked: BTreeSet<ShardIndex>,
+    /// Which of them is of a shard.
+    revoked: BTreeMap<ShardIndex, usize>,
     stranded: BTreeSet<SessionId>,
     /// Built when first asked: a plan that moves nothing needs none.
     ring: OnceCell<Ring>,
@@ -130,8 +133,9 @@ impl<'a> Draft<'a> {
             workers,
             ordinals,
             grants: Vec::new(),
+            unplaced: Vec::new(),
             revokes: Vec::new(),
-            revoked: BTreeSet::new(),
+            revoked: BTreeMap::new(),
             stranded: BTreeSet::new(),
             ring: OnceCell::new(),
             roomy: None,
@@ -389,6 +393,21 @@ impl<'a> Draft<'a> {
         );
     }
 
+    /// Notes an unowned shard that finds no room so far.
+    pub(super) fn unplaced(&mut self, index: ShardIndex) {
+        self.unplaced.push(index);
+    }
+
+    /// Takes the shards that found no room.
+    pub(super) fn take_unplaced(&mut self) -> Vec<ShardIndex> {
+        std::mem::take(&mut self.unplaced)
+    }
+
+    /// Puts the grants in order: choosy shards were placed first.
+    pub(super) fn sort_grants(&mut self) {
+        self.grants.sort_by_key(PlannedGrant::shard);
+    }
+
     /// The grants of this plan, in order of the shard.
     pub(super) fn grants(&self) -> &[PlannedGrant] {
         &self.grants
@@ -396,23 +415,56 @@ impl<'a> Draft<'a> {
 
     /// Whether this plan asks the shard back.
     pub(super) fn is_revoked(&self, shard: ShardIndex) -> bool {
-        self.revoked.contains(&shard)
+        self.revoked.contains_key(&shard)
+    }
+
+    /// The shards that this plan takes from owners who are to lose all, or those shards, and who gets each.
+    /// Not what goes where it must.
+    pub(super) fn evacuated(&self) -> impl Iterator<Item = (ShardIndex, WorkerOrdinal)> + '_ {
+        let evacuated = self.revokes.iter().filter(|planned| {
+            let reason = planned.revoke.reason;
+            !planned.home
+                && matches!(
+                    reason,
+                    RevokeReason::Draining | RevokeReason::Stopping | RevokeReason::Placement
+                )
+        });
+        let next = evacuated.filter_map(|planned| Some((planned.revoke.shard, planned.next?)));
+        next.filter(|(index, next)| !self.is_fixed(*index, *next))
     }
 
     /// Plans to give a shard to another worker than planned before.
     pub(super) fn redirect(&mut self, shard: ShardIndex, to: WorkerOrdinal) {
         let session = self.worker(to).session;
-        let found = self
-            .grants
-            .binary_search_by_key(&shard, |planned| planned.grant.shard);
-        let Some(planned) = found.ok().and_then(|at| self.grants.get_mut(at)) else {
-            unreachable!("only a grant of this plan is redirected")
+        let revoke = self.revoked.get(&shard);
+        let before = match revoke.and_then(|at| self.revokes.get_mut(*at)) {
+            Some(planned) => {
+                planned.revoke.next = Some(session);
+                planned.next.replace(to)
+            }
+            None => self.redirect_grant(shard, to, session),
         };
-        let before = std::mem::replace(&mut planned.to, to);
-        planned.grant.to = session;
-        planned.returning = false;
+        let Some(before) = before else {
+            unreachable!("only what this plan gives to somebody is redirected")
+        };
         self.change_load(before, -1);
         self.change_load(to, 1);
+    }
+
+    /// Returns to whom the shard was to be granted.
+    fn redirect_grant(
+        &mut self,
+        shard: ShardIndex,
+        to: WorkerOrdinal,
+        session: SessionId,
+    ) -> Option<WorkerOrdinal> {
+        let at = self
+            .grants
+            .binary_search_by_key(&shard, |planned| planned.grant.shard);
+        let planned = self.grants.get_mut(at.ok()?)?;
+        planned.grant.to = session;
+        planned.returning = false;
+        Some(std::mem::replace(&mut planned.to, to))
     }
 
     /// Plans to ask a shard back; its next owner is chosen by the entry that ends the tenure if
@@ -438,8 +490,8 @@ impl<'a> Draft<'a> {
             reason,
         };
         let home = next.is_some_and(|next| self.is_pinned_to(shard, next));
+        self.revoked.insert(shard, self.revokes.len());
         self.revokes.push(PlannedRevoke { revoke, next, home });
-        self.revoked.insert(shard);
         self.budget.spend();
         self.evened_out += u32::from(reason == RevokeReason::Rebalance);
         self.change_load(owner, -1);

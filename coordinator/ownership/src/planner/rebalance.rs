@@ -5,8 +5,8 @@
 //! and forth: every move takes from a worker above the whole part of its share and gives to one below
 //! its own, or takes from one above its cap and gives to one below.
 //!
-//! Grants of this plan have not happened yet. They are evened out first, as far as they go, because
-//! that disturbs nobody; only what is left is taken from owners.
+//! Grants of this plan have not happened yet, and what drained workers lose moves anyway. These are evened
+//! out first, as far as they go, because that disturbs nobody; only what is left is taken from owners.
 
 use std::collections::BTreeMap;
 
@@ -21,15 +21,15 @@ use crate::shard::{RevokeReason, ShardState};
 
 /// Evens out loads, first with the grants of this plan, then with owned shards.
 pub(super) fn misplaced_shards(draft: &mut Draft<'_>) {
-    even_out_grants(draft, &FILL, Disturbance::Return);
-    even_out_grants(draft, &LEVEL, Disturbance::Nobody);
+    even_out_moves(draft, &FILL, Disturbance::Return);
+    even_out_moves(draft, &LEVEL, Disturbance::Nobody);
     even_out_owned(draft);
 }
 
 /// Whom a move disturbs. The less the better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Disturbance {
-    /// The shard is unowned and new to every worker.
+    /// The shard is unowned, or on its way, and new to every worker.
     Nobody,
     /// The shard is unowned, and about to go back to the worker that held it.
     Return,
@@ -65,8 +65,8 @@ impl Movable {
     }
 }
 
-/// Sends grants of this plan elsewhere, those that disturb at most as much as said.
-fn even_out_grants(draft: &mut Draft<'_>, aim: &Aim, most: Disturbance) {
+/// Sends what moves by this plan elsewhere, those that disturb at most as much as said.
+fn even_out_moves(draft: &mut Draft<'_>, aim: &Aim, most: Disturbance) {
     let mut movable: BTreeMap<WorkerOrdinal, Vec<Movable>> = BTreeMap::new();
     for grant in draft.grants() {
         let disturbance = if grant.returning {
@@ -80,6 +80,10 @@ fn even_out_grants(draft: &mut Draft<'_>, aim: &Aim, most: Disturbance) {
             let shard = Movable::new(grant.shard(), disturbance, None);
             movable.entry(grant.to).or_default().push(shard);
         }
+    }
+    for (shard, to) in draft.evacuated() {
+        let shard = Movable::new(shard, Disturbance::Nobody, None);
+        movable.entry(to).or_default().push(shard);
     }
     if movable.is_empty() {
         return;

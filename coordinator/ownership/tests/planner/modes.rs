@@ -199,36 +199,69 @@ fn a_frozen_group_moves_nothing_that_is_served_and_grants_what_is_not() {
     assert!(!plan.revokes.is_empty());
 }
 
-/// Must show 2 of the drains: away and home again.
+fn epochs(world: &World) -> Vec<u64> {
+    let epochs = world.shards().map(|(_, shard)| shard.epoch);
+    epochs
+        .map(|epoch| epoch.map_or(0, |epoch| epoch.get()))
+        .collect()
+}
+
+/// Must show 2 of the drains: away and home again, also of what is taken on the way.
 #[test]
 fn a_rolling_restart_with_drains_moves_each_shard_at_most_twice() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let mut world = World::settled(800, &names);
-    let mut moves = [0_usize; 800];
-    let mut note = |before: &[Option<WorkerName>], world: &World| {
-        for shard in world.moved_since(before) {
-            moves[usize::try_from(shard.0).unwrap()] += 1;
-        }
-    };
+    let begun = epochs(&world);
+    let mut homes = BTreeMap::new();
     for worker in names {
         let session = world.session(worker).unwrap();
-        let homes = world.state.owned(session);
-        let homes: BTreeMap<ShardIndex, WorkerName> =
-            homes.map(|shard| (shard, name(worker))).collect();
+        // As the leader notes them: the first home stays until the shard is back.
+        for shard in world.state.owned(session) {
+            homes.entry(shard).or_insert_with(|| name(worker));
+        }
         let mut observed = Observed {
             stopping: BTreeSet::from([session]),
-            homes: Arc::new(homes),
+            homes: Arc::new(homes.clone()),
             ..quiet()
         };
-        let before = world.owners();
         world.settle(&observed);
-        note(&before, &world);
         world.leave(worker);
         world.join(worker, 1);
         observed.stopping.clear();
-        let before = world.owners();
         world.settle(&observed);
-        note(&before, &world);
+        for (shard, owner) in (0..).map(ShardIndex).zip(world.owners()) {
+            if homes.get(&shard) == owner.as_ref() {
+                homes.remove(&shard);
+            }
+        }
     }
-    assert!(moves.iter().all(|moves| *moves <= 2), "{moves:?}");
+    for (shard, (before, after)) in begun.into_iter().zip(epochs(&world)).enumerate() {
+        assert!(
+            after <= before + 2,
+            "shard {shard}: from epoch {before} to {after}"
+        );
+    }
+}
+
+#[test]
+fn what_a_drained_worker_has_is_shared_out_so_that_nobody_elses_shards_move() {
+    let names: Vec<String> = (0..100).map(|number| format!("w-{number:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = World::settled(10_000, &names);
+    let (before, held) = (epochs(&world), owned(&world, "w-07"));
+    let observed = Observed {
+        stopping: BTreeSet::from([world.session("w-07").unwrap()]),
+        ..quiet()
+    };
+    world.settle(&observed);
+    world.leave("w-07");
+    world.settle(&quiet());
+    let moved = before.into_iter().zip(epochs(&world));
+    let moved = (0..).map(ShardIndex).zip(moved);
+    let moved: BTreeMap<ShardIndex, u64> = moved
+        .filter(|(_, (before, after))| after > before)
+        .map(|(shard, (before, after))| (shard, after - before))
+        .collect();
+    assert!(moved.values().all(|moves| *moves == 1), "{moved:?}");
+    assert_eq!(moved.into_keys().collect::<BTreeSet<_>>(), held);
 }

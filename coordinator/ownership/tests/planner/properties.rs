@@ -11,7 +11,7 @@ use proptest::sample::{Index, subsequence};
 use proptest::test_runner::{Config as ProptestConfig, FileFailurePersistence};
 use proptest::{prop_assert, prop_assert_eq, proptest};
 use tenure_ownership::State;
-use tenure_ownership::command::{PinTo, ReleaseCause};
+use tenure_ownership::command::{PinTo, ReleaseCause, Tenure};
 use tenure_ownership::ids::{SessionId, ShardIndex};
 use tenure_ownership::planner::{Observed, PauseReason, Plan, Reason, plan};
 use tenure_ownership::policy::{BalanceBy, Policy};
@@ -313,9 +313,21 @@ fn kept(world: &World, observed: &Observed) -> u64 {
     let is_kept = |index: &ShardIndex, shard: &Shard| match &shard.state {
         ShardState::Unowned(_) => shard.waits_for_paused(group).is_some_and(|worker| {
             let placement = group.placements.get(index);
-            placement.is_none_or(|placement| !placement.kept_off.contains(worker))
+            let failure = shard.open_failure.as_ref();
+            let is_back = group
+                .workers
+                .get(worker)
+                .is_some_and(|of| of.session.is_some());
+            let failed = is_back && failure.is_some_and(|failure| failure.worker == *worker);
+            !failed && placement.is_none_or(|placement| !placement.kept_off.contains(worker))
         }),
-        ShardState::Opening(owner) | ShardState::Serving(owner) => keeps(*owner),
+        // One that does not open there in time goes elsewhere.
+        ShardState::Opening(owner) => {
+            let is_this =
+                |tenure: &Tenure| tenure.shard == *index && shard.epoch == Some(tenure.epoch);
+            keeps(*owner) && !observed.opening_overdue.iter().any(is_this)
+        }
+        ShardState::Serving(owner) => keeps(*owner),
         ShardState::Revoking(_) => false,
     };
     u64::try_from(
@@ -444,7 +456,9 @@ proptest! {
             let home = pinned_to(&world, *index).filter(|home| active.contains(home) && !stays);
             if let Some(home) = home.filter(|_| placement.quarantine.is_none()) {
                 let full = world.state.owned(home).len() == most;
-                prop_assert!(owner == Some(home) || full, "{} is not at home", index);
+                // What a paused worker had waits for it, wherever it belongs.
+                let waits = owner.is_none() && world.shard(index.0).waits_for_paused(group).is_some();
+                prop_assert!(owner == Some(home) || full || waits, "{} is not at home", index);
             }
         }
         let unowned = u32::try_from(group.unowned().count()).unwrap();
