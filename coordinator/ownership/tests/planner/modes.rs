@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tenure_ownership::command::{ReleaseCause, SetFreeze};
-use tenure_ownership::ids::{ShardIndex, WorkerName};
+use tenure_ownership::ids::ShardIndex;
 use tenure_ownership::planner::{Observed, Reason};
 use tenure_ownership::session::WorkerMode;
 use tenure_ownership::shard::RevokeReason;
