@@ -55,7 +55,7 @@ use crate::state::State;
 ///
 /// Deterministic: equal inputs give equal plans. Bounded: at most `policy.handoffs_in_flight` owned
 /// shards are on the move at any time. Stable: planning again after the plan is carried out yields no
-/// moves. A group that is unknown or being deleted gets a plan without moves.
+/// moves; where pins, labels and limits leave little room, that takes up to three plans. A group that is unknown or being deleted gets a plan without moves.
 pub fn plan(state: &State, group: GroupId, observed: &Observed) -> Plan {
     let mut draft = match Draft::new(state, group, observed) {
         Ok(draft) => draft,
@@ -73,7 +73,9 @@ pub fn plan(state: &State, group: GroupId, observed: &Observed) -> Plan {
     place::unowned_shards(&mut draft);
     rebalance::misplaced_shards(&mut draft);
     load::uneven_workers(&mut draft);
+    // What is taken from full workers has made room.
     place::what_found_no_room(&mut draft);
+    evacuate::what_found_no_room(&mut draft);
 
     report::zones(&mut draft);
     draft.finish()

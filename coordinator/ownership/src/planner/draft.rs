@@ -75,6 +75,8 @@ pub(super) struct Draft<'a> {
     grants: Vec<PlannedGrant>,
     /// Unowned shards that found no room.
     unplaced: Vec<ShardIndex>,
+    /// Shards that must leave their owner for a reason, and found no room elsewhere.
+    stuck: Vec<(ShardIndex, RevokeReason)>,
     /// The most urgent first.
     revokes: Vec<PlannedRevoke>,
     /// Which of them is of a shard.
@@ -134,6 +136,7 @@ impl<'a> Draft<'a> {
             ordinals,
             grants: Vec::new(),
             unplaced: Vec::new(),
+            stuck: Vec::new(),
             revokes: Vec::new(),
             revoked: BTreeMap::new(),
             stranded: BTreeSet::new(),
@@ -401,6 +404,16 @@ impl<'a> Draft<'a> {
     /// Takes the shards that found no room.
     pub(super) fn take_unplaced(&mut self) -> Vec<ShardIndex> {
         std::mem::take(&mut self.unplaced)
+    }
+
+    /// Notes a shard that must leave its owner and finds no room so far.
+    pub(super) fn stuck(&mut self, index: ShardIndex, reason: RevokeReason) {
+        self.stuck.push((index, reason));
+    }
+
+    /// Takes the shards that must leave their owner and found no room.
+    pub(super) fn take_stuck(&mut self) -> Vec<(ShardIndex, RevokeReason)> {
+        std::mem::take(&mut self.stuck)
     }
 
     /// Puts the grants in order: choosy shards were placed first.

@@ -110,38 +110,70 @@ fn evacuate(draft: &mut Draft<'_>, index: ShardIndex, reason: RevokeReason, spar
         draft.worker(worker).standing,
     );
     // A worker without a stream cannot be asked, and it is about to resume or to expire.
-    let next = if is_paused {
-        Err(Reason::WorkerPaused)
+    let kept = if is_paused {
+        Some(Reason::WorkerPaused)
     } else if standing == Standing::Cordoned {
-        Err(Reason::WorkerCordoned)
+        Some(Reason::WorkerCordoned)
     } else if draft.group.header.frozen.is_some() {
-        Err(Reason::Frozen)
+        Some(Reason::Frozen)
     } else if draft.observed.is_disconnected(owner) {
-        Err(Reason::OwnerDisconnected)
+        Some(Reason::OwnerDisconnected)
     } else if draft.observed.backing_off.contains(&index) {
-        Err(Reason::BackingOff)
+        Some(Reason::BackingOff)
     } else if draft.budget.left() == 0 {
-        Err(Reason::Throttled)
-    } else if let Some(home) = pins::home_with_room(draft, index) {
+        Some(Reason::Throttled)
+    } else {
+        None
+    };
+    if let Some(kept) = kept {
+        stays(draft, index, worker, kept);
+        return;
+    }
+    if let Some(home) = pins::home_with_room(draft, index) {
         // Its room was kept for it.
         draft.revoke(index, Some(home), reason);
         return;
-    } else if *spare == 0 {
-        Err(draft.no_room())
-    } else {
-        score::most_suitable(draft, index, shard, Some(worker))
-    };
-    match next {
-        Ok(next) => {
+    }
+    let suitable = (*spare > 0)
+        .then(|| score::most_suitable(draft, index, shard, Some(worker)))
+        .and_then(Result::ok);
+    match suitable {
+        Some(next) => {
             *spare -= 1;
             draft.revoke(index, Some(next), reason);
         }
-        Err(reason) => {
-            draft.report.note(reason, index);
-            if standing == Standing::Stopping && !passes_soon(reason) {
-                draft.strand(worker);
-            }
+        None => draft.stuck(index, reason),
+    }
+}
+
+/// Moves what had no room to go to, if there is some now because shards are taken from others.
+pub(super) fn what_found_no_room(draft: &mut Draft<'_>) {
+    let group = draft.group;
+    for (index, reason) in draft.take_stuck() {
+        let Some(shard) = group.shard(index) else {
+            continue;
+        };
+        let owner = shard.owner().and_then(|owner| draft.ordinal_of(owner));
+        let Some(owner) = owner.filter(|_| !draft.is_revoked(index)) else {
+            continue;
+        };
+        let next = if draft.budget.left() == 0 {
+            Err(Reason::Throttled)
+        } else {
+            score::most_suitable(draft, index, shard, Some(owner))
+        };
+        match next {
+            Ok(next) => draft.revoke(index, Some(next), reason),
+            Err(reason) => stays(draft, index, owner, reason),
         }
+    }
+}
+
+/// Notes that a shard stays with a worker that should not have it.
+fn stays(draft: &mut Draft<'_>, index: ShardIndex, worker: WorkerOrdinal, reason: Reason) {
+    draft.report.note(reason, index);
+    if draft.worker(worker).standing == Standing::Stopping && !passes_soon(reason) {
+        draft.strand(worker);
     }
 }
 
