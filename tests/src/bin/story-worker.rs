@@ -10,9 +10,6 @@ use cluster_tests::worker::{
     Gate, Holder, HolderOptions, Membership, Order, Reports, orders, run_program, run_watched,
 };
 
-/// How long a stubborn handler keeps the worker from stopping.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
-
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(flatten)]
@@ -20,6 +17,9 @@ struct Arguments {
     /// Ignore that shards are to be given back
     #[arg(long)]
     stubborn: bool,
+    /// Seconds that all handlers together may take when it stops, stubborn ones too
+    #[arg(long, default_value_t = 3)]
+    drain_seconds: u64,
     /// Claim no shard
     #[arg(long)]
     never_opens: bool,
@@ -42,7 +42,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
     let worker = arguments
         .membership
         .worker(&gate, reports)?
-        .drain_timeout(DRAIN_TIMEOUT)
+        .drain_timeout(Duration::from_secs(arguments.drain_seconds))
         .handler(holder.clone())
         .build()?;
     let observer = worker.observer();

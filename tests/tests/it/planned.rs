@@ -20,10 +20,15 @@ async fn shared() -> Result<(Stage, Vec<WorkerProcess>, Ownership), Failure> {
     let stage = Stage::set(Cluster::start().await?, SHARDS, Policy::default(), &[]).await?;
     let mut workers = Vec::new();
     for name in WORKERS {
-        workers.push(stage.worker(name)?);
+        workers.push(patient(&stage, name)?);
     }
     let before = stage.shared_by(&WORKERS, least()).await?;
     Ok((stage, workers, before))
+}
+
+/// Starts a worker that waits as long as most do for others to take its shards.
+fn patient(stage: &Stage, name: &str) -> Result<WorkerProcess, Failure> {
+    stage.worker_with(name, &["--drain-seconds", "30"])
 }
 
 fn least() -> usize {
@@ -52,7 +57,7 @@ async fn a_rolling_restart_with_pauses_moves_no_shard_and_each_gets_the_next_epo
             .set_worker_mode(GROUP, &name, WorkerMode::Paused)
             .await?;
         worker.stop(PATIENCE).await?;
-        restarted.push(stage.worker(&name)?);
+        restarted.push(patient(&stage, &name)?);
         let back = stage.shared_by(&WORKERS, least()).await?;
         client
             .set_worker_mode(GROUP, &name, WorkerMode::Active)
@@ -85,7 +90,7 @@ async fn a_rolling_restart_with_drains_moves_each_shard_at_most_twice() -> Resul
         // It drains itself, as at SIGTERM, and nothing waits for it.
         worker.stop(PATIENCE).await?;
         stage.at_rest().await?;
-        restarted.push(stage.worker(&name)?);
+        restarted.push(patient(&stage, &name)?);
         stage.shared_by(&WORKERS, least()).await?;
     }
     let after = stage.at_rest().await?;
