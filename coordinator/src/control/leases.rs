@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tenure_ownership::ids::GroupId;
 use tenure_ownership::ids::SessionId;
+use tenure_ownership::ids::WorkerName;
 use tenure_ownership::session::Session;
 
 use super::message::StreamId;
@@ -21,6 +22,8 @@ const MASS_FAILURE_GROUP_MIN: usize = 3;
 #[derive(Clone, Debug)]
 pub(super) struct Lease {
     pub(super) group: GroupId,
+    /// Kept here because the session may have ended by the time that its last events are looked at.
+    pub(super) worker: WorkerName,
     pub(super) ttl: Duration,
     pub(super) window: Duration,
     /// Arrival of the last heartbeat that may be acknowledged, or the start of this leadership:
@@ -46,6 +49,7 @@ impl Lease {
     fn new(session: &Session, now: Moment) -> Self {
         Self {
             group: session.group,
+            worker: session.worker.clone(),
             ttl: session.ttl,
             window: session.window,
             heard_at: now,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use cluster_tests::cluster::Cluster;
 use cluster_tests::failure::Failure;
 use cluster_tests::wait;
+use cluster_tests::worker::WorkerProcess;
 use tenure_proto::v1::{Policy, ShardPhase, WorkerMode};
 
 use crate::story::{GROUP, PATIENCE, Stage, measured, turn};
@@ -46,6 +47,18 @@ async fn all(stage: &Stage, phase: ShardPhase, worker: &str) -> Result<(), Failu
         .map_err(|failure| stage.cluster.with_logs(failure))
 }
 
+/// Drains a worker, starts the one that follows, and waits until every shard is asked for.
+async fn drained_to(stage: &Stage, from: &str, to: &str) -> Result<WorkerProcess, Failure> {
+    // First, or some of its shards would be asked for only to even out the two.
+    let client = stage.cluster.client();
+    client
+        .set_worker_mode(GROUP, from, WorkerMode::Draining)
+        .await?;
+    let next = stage.worker(to)?;
+    all(stage, ShardPhase::Revoking, from).await?;
+    Ok(next)
+}
+
 /// Checks how the tenure before the present one ended, as `tenure shard show` says it.
 async fn shown_as(
     stage: &Stage,
@@ -70,24 +83,46 @@ async fn shown_as(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_never_releases_is_forced_off_and_named() -> Result<(), Failure> {
+async fn a_handler_that_never_releases_loses_its_shards_and_is_named() -> Result<(), Failure> {
     let _turn = turn().await;
     let stage = stage(DRAIN_TIMEOUT).await?;
     let stubborn = stage.worker_with("stubborn", &["--stubborn"])?;
     all(&stage, ShardPhase::Serving, "stubborn").await?;
-    let client = stage.cluster.client();
-    let begun = Instant::now();
-    client
-        .set_worker_mode(GROUP, "stubborn", WorkerMode::Draining)
-        .await?;
-    let next = stage.worker("next")?;
+    let next = drained_to(&stage, "stubborn", "next").await?;
+    let drained = Instant::now();
     all(&stage, ShardPhase::Serving, "next").await?;
     measured(format_args!(
-        "forced off a worker that never releases: {:?} with a drain timeout of {DRAIN_TIMEOUT:?}",
-        begun.elapsed()
+        "a handler never releases: served elsewhere {:?} after the revoke, with a drain timeout of \
+         {DRAIN_TIMEOUT:?}",
+        drained.elapsed()
     ));
-    shown_as(&stage, "stubborn", Some("draining"), "forced", None).await?;
+    // Its worker gives them up, a moment before it would be forced to.
+    shown_as(&stage, "stubborn", Some("draining"), "lost", None).await?;
     for worker in [stubborn, next] {
+        worker.stop(PATIENCE).await?;
+    }
+    stage.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_does_not_answer_is_forced_off_and_named() -> Result<(), Failure> {
+    let _turn = turn().await;
+    let stage = stage(DRAIN_TIMEOUT).await?;
+    let stopped = stage.worker_with("stopped", &["--stubborn"])?;
+    all(&stage, ShardPhase::Serving, "stopped").await?;
+    let next = drained_to(&stage, "stopped", "next").await?;
+    // Its session outlives the drain timeout.
+    stopped.process().stop().await?;
+    let drained = Instant::now();
+    all(&stage, ShardPhase::Serving, "next").await?;
+    measured(format_args!(
+        "a worker does not answer: served elsewhere {:?} after the revoke, with a drain timeout of \
+         {DRAIN_TIMEOUT:?}",
+        drained.elapsed()
+    ));
+    shown_as(&stage, "stopped", Some("draining"), "forced", None).await?;
+    stopped.process().wake()?;
+    for worker in [stopped, next] {
         worker.stop(PATIENCE).await?;
     }
     stage.end().await
@@ -100,12 +135,7 @@ async fn a_worker_that_dies_while_it_drains_is_followed_and_named() -> Result<()
     let stage = stage(Duration::from_secs(3_600)).await?;
     let dying = stage.worker_with("dying", &["--stubborn"])?;
     all(&stage, ShardPhase::Serving, "dying").await?;
-    let next = stage.worker("next")?;
-    let client = stage.cluster.client();
-    client
-        .set_worker_mode(GROUP, "dying", WorkerMode::Draining)
-        .await?;
-    all(&stage, ShardPhase::Revoking, "dying").await?;
+    let next = drained_to(&stage, "dying", "next").await?;
     let killed = Instant::now();
     dying.kill().await?;
     all(&stage, ShardPhase::Serving, "next").await?;

@@ -121,8 +121,8 @@ impl Core {
                 owner,
                 ..
             } => {
-                if let Some(session) = state.session(*owner) {
-                    self.homes.granted(id, *shard, &session.worker);
+                if let Some(lease) = self.leases.get(*owner) {
+                    self.homes.granted(id, *shard, &lease.worker);
                 }
                 let tenure = (
                     id,
@@ -150,8 +150,8 @@ impl Core {
                 reason,
                 ..
             } => {
-                if let Some(session) = state.session(*owner) {
-                    self.homes.revoked(id, *shard, &session.worker, *reason);
+                if let Some(lease) = self.leases.get(*owner) {
+                    self.homes.revoked(id, *shard, &lease.worker, *reason);
                 }
                 self.start_drain(
                     (

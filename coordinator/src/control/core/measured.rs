@@ -120,6 +120,11 @@ impl Core {
                 continue;
             }
             let crashes_max = group.header.policy.crashes_max;
+            if crashes_max == 0 {
+                // Nobody is a suspect either: their places would cost moves of others.
+                self.crashes.forget(id);
+                continue;
+            }
             let Some((shard, crashes)) = self.crashes.died(id, &shards, crashes_max, now) else {
                 continue;
             };

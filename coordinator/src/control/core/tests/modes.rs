@@ -1,11 +1,17 @@
 //! Pauses and their ends, and workers that stop and need not wait.
 
 use tenure_ownership::Command;
+use tenure_ownership::command::Assign;
+use tenure_ownership::command::Release;
+use tenure_ownership::command::ReleaseCause;
+use tenure_ownership::command::Released;
+use tenure_ownership::command::Revoke;
 use tenure_ownership::command::SetFreeze;
 use tenure_ownership::command::SetWorkerMode;
 use tenure_ownership::ids::WorkerName;
 use tenure_ownership::policy::Policy;
 use tenure_ownership::session::WorkerMode;
+use tenure_ownership::shard::RevokeReason;
 
 use super::super::Input;
 use super::world::World;
@@ -133,4 +139,54 @@ fn a_worker_that_stops_alone_or_under_a_freeze_is_told_that_it_waits_for_nothing
     world.apply(Command::SetFreeze(freeze)).1.unwrap();
     world.input(Input::Message(a, Up::Stopping));
     assert!(world.told(a).contains(&Down::Dismissed));
+}
+
+#[test]
+fn a_home_is_noted_although_its_worker_is_gone_when_the_leader_looks_at_the_revoke() {
+    let mut world = World::new(1, Policy::default());
+    let (_, session) = world.serving("a", 1);
+    let tenure = world.tenures(session)[0];
+    let revoke = Revoke {
+        shard: tenure.shard,
+        seen: tenure.epoch,
+        next: None,
+        reason: RevokeReason::Stopping,
+    };
+    let assign = Assign {
+        group: world.group(),
+        grants: Vec::new(),
+        revokes: vec![revoke],
+    };
+    let cause = ReleaseCause::Finished;
+    let release = Release {
+        session,
+        releases: vec![Released { tenure, cause }],
+    };
+    let applied = [
+        Command::Assign(assign),
+        Command::Release(release),
+        Command::Leave(session),
+    ]
+    .map(|command| world.apply_unseen(command));
+    for (revision, outcome) in &applied {
+        world.see(*revision, outcome);
+    }
+    world.serving("b", 2);
+    let homes = &world.observed[&world.group()].homes;
+    assert_eq!(
+        homes.get(&tenure.shard),
+        Some(&WorkerName::new("a").unwrap())
+    );
+}
+
+#[test]
+fn nobody_is_a_suspect_where_nothing_is_put_into_quarantine() {
+    let mut world = World::new(2, Policy::default());
+    for number in 1..=3 {
+        let (stream, _) = world.serving(&format!("w-{number}"), u128::from(number));
+        world.break_stream(stream);
+        world.advance(ms(2_000));
+    }
+    world.serving("last", 9);
+    assert!(world.observed[&world.group()].suspects.is_empty());
 }
