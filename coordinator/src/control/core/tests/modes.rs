@@ -182,8 +182,8 @@ fn a_home_is_noted_although_its_worker_is_gone_when_the_leader_looks_at_the_revo
 #[test]
 fn nobody_is_a_suspect_where_nothing_is_put_into_quarantine() {
     let mut world = World::new(2, Policy::default());
-    for number in 1..=3 {
-        let (stream, _) = world.serving(&format!("w-{number}"), u128::from(number));
+    for number in 1_u128..=3 {
+        let (stream, _) = world.serving(&format!("w-{number}"), number);
         world.break_stream(stream);
         world.advance(ms(2_000));
     }
