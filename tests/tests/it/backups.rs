@@ -35,7 +35,8 @@ async fn stage(nodes: u64, spares: u64) -> Result<Stage, Failure> {
 async fn bare_owner(cluster: &Cluster, name: &str) -> Result<BareOwner, Failure> {
     let leader = cluster.leader().await?;
     let channel = cluster.client().channel(cluster.node(leader)?.address())?;
-    Ok(BareOwner::register(channel, GROUP, name.to_owned()).await)
+    let owner = BareOwner::register(channel, GROUP, name.to_owned()).await;
+    Ok(owner.live())
 }
 
 /// Must show 6 of the issue on operations.

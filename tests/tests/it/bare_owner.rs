@@ -1,4 +1,4 @@
-//! A worker whose every message is sent by hand, but for its heartbeats.
+//! A worker whose every message is sent by hand.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,13 +22,13 @@ use tonic::transport::Channel;
 /// How often an owner says that it is there: well within the shortest ttl.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 
-/// An owner that does nothing but hold and live: every other message is sent by hand.
+/// An owner that does nothing but hold: every message is sent by hand.
 pub(crate) struct BareOwner {
     pub(crate) ups: mpsc::Sender<pb::AttachRequest>,
     pub(crate) downs: Streaming<pb::AttachResponse>,
     pub(crate) session: pb::Session,
     pub(crate) tenure: pb::Tenure,
-    _heart: AbortOnDropHandle<()>,
+    heart: Option<AbortOnDropHandle<()>>,
 }
 
 impl BareOwner {
@@ -53,7 +53,7 @@ impl BareOwner {
             panic!("not registered")
         };
         let mut owner = Self {
-            _heart: AbortOnDropHandle::new(tokio::spawn(beat(ups.clone()))),
+            heart: None,
             ups,
             downs,
             session: registered.session.unwrap(),
@@ -61,6 +61,13 @@ impl BareOwner {
         };
         owner.granted().await;
         owner
+    }
+
+    /// Keeps its session alive for longer than a ttl. For minutes at most: nobody reads the answers.
+    pub(crate) fn live(mut self) -> Self {
+        let beating = tokio::spawn(beat(self.ups.clone()));
+        self.heart = Some(AbortOnDropHandle::new(beating));
+        self
     }
 
     /// Waits for a grant above the tenure held last.
