@@ -11,6 +11,7 @@ use tenure_ownership::apply::Effect;
 use tenure_ownership::group::Group;
 use tenure_ownership::ids::{ClusterId, Revision};
 use tenure_ownership::{Command, Rejection, State};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
@@ -108,6 +109,11 @@ impl RpcContext {
             watchers: Arc::default(),
             states: Arc::default(),
         }
+    }
+
+    /// Tells whether this node was removed from its cluster, and when it is.
+    pub(crate) fn removed(&self) -> watch::Receiver<bool> {
+        self.consensus.removed()
     }
 
     /// Returns how long a request may take: what it asks for, up to the limit.

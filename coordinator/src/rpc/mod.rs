@@ -38,6 +38,7 @@ mod features;
 pub mod fuzzing;
 mod health;
 mod history;
+mod members_only;
 mod origin;
 mod ownership;
 mod ownership_routes;
@@ -59,6 +60,7 @@ use crate::control::Control;
 
 pub use self::context::{About, RequestLimits, RpcContext};
 pub(crate) use self::health::report as report_health;
+pub(crate) use self::members_only::MembersOnlyLayer;
 pub(crate) use self::origin::OriginLayer;
 
 /// Largest request that carries no checkpoint, in bytes: a key of 64 KiB, or a seal of 1,000 tenures.

@@ -120,6 +120,12 @@ pub(crate) fn stopping() -> Status {
     Line::new(Code::Unavailable, reason::UNAVAILABLE).status("this node is stopping")
 }
 
+/// Answers a request to a node that was removed from its cluster.
+pub(crate) fn removed() -> Status {
+    Line::new(Code::Unavailable, reason::UNAVAILABLE)
+        .status("this node was removed from the cluster: ask another")
+}
+
 /// Answers a request beyond a limit of this node.
 pub(crate) fn limit_reached(what: &str, limit: usize) -> Status {
     Line::new(Code::ResourceExhausted, reason::LIMIT_REACHED)

@@ -15,6 +15,7 @@ use tenure_ownership::ids::{GroupId, Revision, SessionId};
 use tenure_ownership::{Event, State};
 use tenure_proto::v1 as pb;
 use tenure_proto::v1::watch_response::Message;
+use tokio::sync::watch::Receiver;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::Status;
 
@@ -271,8 +272,18 @@ struct Watcher {
     state: Option<Arc<[Bytes]>>,
     /// Nothing follows what is in the queue.
     finished: bool,
+    /// Whether this node was removed: it would tell nothing any more.
+    removed: Receiver<bool>,
     progress: Interval,
     _place: Place,
+}
+
+/// Resolves once this node is removed.
+async fn until_removed(removed: &mut Receiver<bool>) {
+    if removed.wait_for(|removed| *removed).await.is_err() {
+        // Nobody says so any more: the node is stopping.
+        std::future::pending::<()>().await;
+    }
 }
 
 impl Watcher {
@@ -286,6 +297,7 @@ impl Watcher {
         let mut progress = interval(PROGRESS_INTERVAL);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
         progress.reset();
+        let removed = context.removed();
         Self {
             context,
             group,
@@ -294,6 +306,7 @@ impl Watcher {
             queue: VecDeque::new(),
             state: None,
             finished: false,
+            removed,
             progress,
             _place: place,
         }
@@ -322,6 +335,10 @@ impl Watcher {
                 () = self.context.stop.cancelled() => {
                     self.finished = true;
                     return Some(Err(status::stopping()));
+                }
+                () = until_removed(&mut self.removed) => {
+                    self.finished = true;
+                    return Some(Err(status::removed()));
                 }
                 next = self.subscription.next() => match next {
                     Ok(batch) => self.take(&batch),

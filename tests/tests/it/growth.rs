@@ -6,9 +6,11 @@ use cluster_tests::cluster::{Cluster, ClusterOptions};
 use cluster_tests::failure::Failure;
 use cluster_tests::wait;
 use cluster_tests::worker::WorkerProcess;
-use tenure_proto::v1::Policy;
+use tenure_proto::v1::ownership_service_client::OwnershipServiceClient;
+use tenure_proto::v1::{GetShardRequest, Policy, ShardRef};
+use tonic::Code;
 
-use crate::story::{PATIENCE, Stage, measured, turn};
+use crate::story::{GROUP, PATIENCE, Stage, measured, turn};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const SHARDS: u32 = 32;
@@ -66,6 +68,18 @@ async fn nodes_come_and_go_under_load_and_no_grant_is_lost() -> Result<(), Failu
         )
         .await
         .map_err(|failure| stage.cluster.with_logs(failure))?;
+        // What it has is old from now on, so it shows nothing.
+        let shard = Some(ShardRef {
+            group: GROUP.to_owned(),
+            index: 0,
+        });
+        let request = GetShardRequest {
+            shard,
+            linearizable: false,
+        };
+        let mut old = OwnershipServiceClient::new(client.channel(&address)?);
+        let read = old.get_shard(request).await.map_err(|status| status.code());
+        assert_eq!(read.err(), Some(Code::Unavailable));
     }
     assert_eq!(stage.cluster.nodes().len(), 3);
     let mut distinct = used.clone();
