@@ -268,9 +268,14 @@ fn told(event: &pb::Event) -> Option<(Position, String)> {
         Event::GroupChanged(e) => match e.change() {
             pb::GroupChange::Created => "group created".to_owned(),
             pb::GroupChange::PolicySet => "policy set".to_owned(),
+            pb::GroupChange::Frozen => "frozen".to_owned(),
+            pb::GroupChange::Unfrozen => "unfrozen".to_owned(),
             _ => "group".to_owned(),
         },
         Event::WorkerModeSet(e) => format!("mode set worker={}", e.worker),
+        Event::ShardPinned(e) if e.to.is_empty() && e.kept_off.is_empty() => {
+            format!("unpinned shard={}", e.shard)
+        }
         Event::ShardPinned(e) => format!("pinned shard={}", e.shard),
         Event::ShardQuarantined(e) => {
             format!("quarantined shard={} crashes={}", e.shard, e.crashes)
