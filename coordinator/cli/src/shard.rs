@@ -176,10 +176,15 @@ async fn show(
                 .await
         })
         .await?;
-    // The newest may be the present one.
+    // The newest may be the present one. It may also have ended since.
     let tenures = history::latest(connection, shard, 2).await?.tenures;
-    let before = tenures.iter().find(|tenure| history::is_over(tenure));
-    print_one(console, answer.shard.as_ref(), answer.revision, before)
+    let shown = answer.shard.as_ref();
+    let present = shown.filter(|shard| shard.owner.is_some());
+    let is_before = |tenure: &&v1::TenureRecord| {
+        history::is_over(tenure) && present.is_none_or(|shard| tenure.epoch < shard.epoch)
+    };
+    let before = tenures.iter().find(is_before);
+    print_one(console, shown, answer.revision, before)
 }
 
 async fn lookup(

@@ -55,7 +55,8 @@ use crate::state::State;
 ///
 /// Deterministic: equal inputs give equal plans. Bounded: at most `policy.handoffs_in_flight` owned
 /// shards are on the move at any time. Stable: planning again after the plan is carried out yields no
-/// moves; where pins, labels and limits leave little room, that takes up to three plans. A group that is unknown or being deleted gets a plan without moves.
+/// moves; where pins, labels and limits leave little room, that takes up to three plans. A group that is
+/// unknown or being deleted gets a plan without moves.
 pub fn plan(state: &State, group: GroupId, observed: &Observed) -> Plan {
     let mut draft = match Draft::new(state, group, observed) {
         Ok(draft) => draft,
@@ -65,17 +66,17 @@ pub fn plan(state: &State, group: GroupId, observed: &Observed) -> Plan {
     // Every phase spends the budget of handoffs (see `throttle`), so urgent moves come first. Nobody
     // is served by an opening that hangs, so these come before shards that still work.
     evacuate::overdue_openings(&mut draft);
-    evacuate::draining_workers(&mut draft);
-    evacuate::shards_kept_off(&mut draft);
+    let mut stuck = evacuate::draining_workers(&mut draft);
+    stuck.extend(evacuate::shards_kept_off(&mut draft));
     pins::make_room(&mut draft);
     pins::bring_home(&mut draft);
     // Before rebalance, so that an unowned shard is never passed over for a nicer layout.
-    place::unowned_shards(&mut draft);
+    let unplaced = place::unowned_shards(&mut draft);
     rebalance::misplaced_shards(&mut draft);
     load::uneven_workers(&mut draft);
     // What is taken from full workers has made room.
-    place::what_found_no_room(&mut draft);
-    evacuate::what_found_no_room(&mut draft);
+    place::what_found_no_room(&mut draft, unplaced);
+    evacuate::what_found_no_room(&mut draft, stuck);
 
     report::zones(&mut draft);
     draft.finish()

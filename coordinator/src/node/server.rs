@@ -69,13 +69,11 @@ pub(super) async fn client<H: Health>(
     port: Listening,
     services: ClientServices<H>,
 ) -> Result<(), NodeError> {
-    let members_only = rpc::MembersOnlyLayer::new(services.context.removed());
     let routes = rpc::routes(&services.context, services.control)
         .map_err(ended)?
         .add_service(services.health);
     let incoming = port.incoming.into_stream();
     builder(port.tls, KEEP_ALIVE)?
-        .layer(members_only)
         .layer(rpc::OriginLayer)
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, port.stop.cancelled_owned())

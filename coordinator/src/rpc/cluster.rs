@@ -57,6 +57,10 @@ impl ClusterService for Cluster {
         &self,
         request: Request<pb::BackupRequest>,
     ) -> Result<Response<BackupStream>, Status> {
+        // A backup of what is old would be taken for one of the cluster.
+        if *self.context.removed().borrow() {
+            return Err(status::removed());
+        }
         let within = self.context.long_deadline(request.metadata());
         let stream = backup::start(&self.context, request.get_ref().local, within).await?;
         Ok(Response::new(stream))
@@ -180,7 +184,7 @@ impl ClusterService for Cluster {
             members: status.nodes.into_iter().map(member).collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             settling_ms: self.settling_ms(),
-            removed: *self.context.consensus.removed().borrow(),
+            removed: *self.context.removed().borrow(),
         }))
     }
 }

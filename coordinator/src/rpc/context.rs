@@ -112,7 +112,7 @@ impl RpcContext {
     }
 
     /// Tells whether this node was removed from its cluster, and when it is.
-    pub(crate) fn removed(&self) -> watch::Receiver<bool> {
+    pub(super) fn removed(&self) -> watch::Receiver<bool> {
         self.consensus.removed()
     }
 

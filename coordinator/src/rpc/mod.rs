@@ -38,7 +38,6 @@ mod features;
 pub mod fuzzing;
 mod health;
 mod history;
-mod members_only;
 mod origin;
 mod ownership;
 mod ownership_routes;
@@ -54,13 +53,14 @@ use tenure_proto::v1::admin_service_server::AdminServiceServer;
 use tenure_proto::v1::checkpoint_service_server::CheckpointServiceServer;
 use tenure_proto::v1::cluster_service_server::ClusterServiceServer;
 use tenure_proto::v1::history_service_server::HistoryServiceServer;
+use tonic::Request;
 use tonic::service::Routes;
+use tonic::service::interceptor::InterceptedService;
 
 use crate::control::Control;
 
 pub use self::context::{About, RequestLimits, RpcContext};
 pub(crate) use self::health::report as report_health;
-pub(crate) use self::members_only::MembersOnlyLayer;
 pub(crate) use self::origin::OriginLayer;
 
 /// Largest request that carries no checkpoint, in bytes: a key of 64 KiB, or a seal of 1,000 tenures.
@@ -93,11 +93,20 @@ pub fn routes(
         .register_encoded_file_descriptor_set(tenure_proto::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    Ok(Routes::new(admin)
-        .add_service(cluster)
-        .add_service(checkpoint)
-        .add_service(history)
-        .add_service(ownership)
-        .add_service(worker::service(context.clone(), control))
-        .add_service(reflection))
+    // What a removed node has is old, and stays so: it only says what it is.
+    let removed = context.removed();
+    let members_only = move |request: Request<()>| match *removed.borrow() {
+        true => Err(status::removed()),
+        false => Ok(request),
+    };
+    let worker = worker::service(context.clone(), control);
+    Ok(
+        Routes::new(InterceptedService::new(admin, members_only.clone()))
+            .add_service(cluster)
+            .add_service(InterceptedService::new(checkpoint, members_only.clone()))
+            .add_service(InterceptedService::new(history, members_only.clone()))
+            .add_service(InterceptedService::new(ownership, members_only.clone()))
+            .add_service(InterceptedService::new(worker, members_only))
+            .add_service(reflection),
+    )
 }

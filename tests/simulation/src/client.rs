@@ -20,7 +20,7 @@ use crate::worker::GROUP;
 
 use self::operator::Operator;
 
-/// Orders that may wait.
+/// Orders, and changes, that may wait.
 pub const ORDERS_MAX: usize = 256;
 
 /// Watchers that follow the group.
@@ -54,8 +54,6 @@ pub enum Order {
     Init(Vec<String>),
     /// Create the group.
     CreateGroup(u32, Terms),
-    /// Change something, once everything that was to be changed before is.
-    Change(Change),
     /// Change the group's policy.
     SetTerms(Terms),
     /// Hand leadership to the node with that id.
@@ -122,8 +120,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs until the run ends.
-pub async fn run(setup: ClientSetup, mut orders: mpsc::Receiver<Order>) {
+/// Runs until the run ends. Orders are carried out at once, beside each other; changes one after the other, as
+/// they are given: what is taken back must not be done after it.
+pub async fn run(
+    setup: ClientSetup,
+    mut orders: mpsc::Receiver<Order>,
+    changes: mpsc::Receiver<Change>,
+) {
     let addresses: Vec<String> = setup
         .hosts
         .iter()
@@ -146,17 +149,10 @@ pub async fn run(setup: ClientSetup, mut orders: mpsc::Receiver<Order>) {
         let connection = connect(addresses.clone());
         connection.map(|connection| Operator::new(setup.clone(), connection))
     };
-    // In the order in which they were given, or what was taken back might be done after it.
-    let (changes, queue) = mpsc::channel(ORDERS_MAX);
     if let Ok(operator) = operator() {
-        tokio::spawn(operator.change_all(queue));
+        tokio::spawn(operator.change_all(changes));
     }
     while let Some(order) = orders.recv().await {
-        if let Order::Change(change) = order {
-            // There is room: orders that wait are bounded by the same number.
-            let _ended = changes.send(change).await;
-            continue;
-        }
         if let Ok(operator) = operator() {
             tokio::spawn(operator.carry_out(order));
         }

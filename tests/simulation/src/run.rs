@@ -19,7 +19,7 @@ use tenure_ownership::State;
 use tokio::sync::mpsc;
 
 use self::faults::Mending;
-use crate::client::{self, ClientSetup, Done, ORDERS_MAX, Order, Terms};
+use crate::client::{self, Change, ClientSetup, Done, ORDERS_MAX, Order, Terms};
 use crate::clock::MachineClock;
 use crate::dice::Dice;
 use crate::disk::Disk;
@@ -160,6 +160,7 @@ struct Run {
     history: Arc<Mutex<History>>,
     store: Arc<SharedStore>,
     orders: mpsc::Sender<Order>,
+    changes: mpsc::Sender<Change>,
     done: Arc<Mutex<Done>>,
     /// Number of the last process.
     process: u64,
@@ -198,7 +199,8 @@ impl Run {
             .tcp_capacity(4_096)
             .enable_random_order()
             .build();
-        let (orders, received) = mpsc::channel(ORDERS_MAX);
+        let (orders, ordered) = mpsc::channel(ORDERS_MAX);
+        let (changes, changed) = mpsc::channel(ORDERS_MAX);
         let mut run = Self {
             network,
             machines: Vec::new(),
@@ -208,6 +210,7 @@ impl Run {
             history: Arc::default(),
             store: SharedStore::new(Dice::new(seed, "store")),
             orders,
+            changes,
             done: Arc::default(),
             process: 0,
             mendings: Vec::new(),
@@ -237,7 +240,7 @@ impl Run {
         for machine in 0..run.client() {
             run.start(machine)?;
         }
-        run.start_client(received)?;
+        run.start_client(ordered, changed)?;
         Ok(run)
     }
 
@@ -322,7 +325,11 @@ impl Run {
         Ok(())
     }
 
-    fn start_client(&mut self, orders: mpsc::Receiver<Order>) -> Result<(), RunError> {
+    fn start_client(
+        &mut self,
+        orders: mpsc::Receiver<Order>,
+        changes: mpsc::Receiver<Change>,
+    ) -> Result<(), RunError> {
         let seed = self.dice.seed();
         let hosts = self.hosts();
         let (history, done) = (Arc::clone(&self.history), Arc::clone(&self.done));
@@ -333,7 +340,7 @@ impl Run {
                 history,
                 done,
             };
-            let main = client::run(setup, orders);
+            let main = client::run(setup, orders, changes);
             client.process = Some(Process::start(client.clock.clone(), seed, main)?);
         }
         Ok(())

@@ -59,6 +59,17 @@ async fn drained_to(stage: &Stage, from: &str, to: &str) -> Result<WorkerProcess
     Ok(next)
 }
 
+/// Waits until a worker serves every shard, and shows how long that took.
+async fn followed(stage: &Stage, what: &str, next: &str) -> Result<(), Failure> {
+    let begun = Instant::now();
+    all(stage, ShardPhase::Serving, next).await?;
+    measured(format_args!(
+        "{what}: served elsewhere after {:?}",
+        begun.elapsed()
+    ));
+    Ok(())
+}
+
 /// Checks how the tenure before the present one ended, as `tenure shard show` says it.
 async fn shown_as(
     stage: &Stage,
@@ -89,13 +100,7 @@ async fn a_handler_that_never_releases_loses_its_shards_and_is_named() -> Result
     let stubborn = stage.worker_with("stubborn", &["--stubborn"])?;
     all(&stage, ShardPhase::Serving, "stubborn").await?;
     let next = drained_to(&stage, "stubborn", "next").await?;
-    let drained = Instant::now();
-    all(&stage, ShardPhase::Serving, "next").await?;
-    measured(format_args!(
-        "a handler never releases: served elsewhere {:?} after the revoke, with a drain timeout of \
-         {DRAIN_TIMEOUT:?}",
-        drained.elapsed()
-    ));
+    followed(&stage, "a handler never releases", "next").await?;
     // Its worker gives them up, a moment before it would be forced to.
     shown_as(&stage, "stubborn", Some("draining"), "lost", None).await?;
     for worker in [stubborn, next] {
@@ -113,13 +118,7 @@ async fn a_worker_that_does_not_answer_is_forced_off_and_named() -> Result<(), F
     let next = drained_to(&stage, "stopped", "next").await?;
     // Its session outlives the drain timeout.
     stopped.process().stop().await?;
-    let drained = Instant::now();
-    all(&stage, ShardPhase::Serving, "next").await?;
-    measured(format_args!(
-        "a worker does not answer: served elsewhere {:?} after the revoke, with a drain timeout of \
-         {DRAIN_TIMEOUT:?}",
-        drained.elapsed()
-    ));
+    followed(&stage, "a worker does not answer", "next").await?;
     shown_as(&stage, "stopped", Some("draining"), "forced", None).await?;
     stopped.process().wake()?;
     for worker in [stopped, next] {
@@ -136,13 +135,8 @@ async fn a_worker_that_dies_while_it_drains_is_followed_and_named() -> Result<()
     let dying = stage.worker_with("dying", &["--stubborn"])?;
     all(&stage, ShardPhase::Serving, "dying").await?;
     let next = drained_to(&stage, "dying", "next").await?;
-    let killed = Instant::now();
     dying.kill().await?;
-    all(&stage, ShardPhase::Serving, "next").await?;
-    measured(format_args!(
-        "a worker died while it drained: served elsewhere after {:?}",
-        killed.elapsed()
-    ));
+    followed(&stage, "a worker died while it drained", "next").await?;
     shown_as(
         &stage,
         "dying",
@@ -168,13 +162,8 @@ async fn a_target_that_dies_after_the_release_is_followed_and_named() -> Result<
         .await?;
     all(&stage, ShardPhase::Opening, "dying").await?;
     let last = stage.worker("last")?;
-    let killed = Instant::now();
     dying.kill().await?;
-    all(&stage, ShardPhase::Serving, "last").await?;
-    measured(format_args!(
-        "a target died after the release: served elsewhere after {:?}",
-        killed.elapsed()
-    ));
+    followed(&stage, "a target died after the release", "last").await?;
     shown_as(&stage, "dying", None, "session-ended", Some("expired")).await?;
     for worker in [first, last] {
         worker.stop(PATIENCE).await?;

@@ -73,10 +73,6 @@ pub(super) struct Draft<'a> {
     ordinals: BTreeMap<SessionId, WorkerOrdinal>,
     /// In order of the shard once all are placed.
     grants: Vec<PlannedGrant>,
-    /// Unowned shards that found no room.
-    unplaced: Vec<ShardIndex>,
-    /// Shards that must leave their owner for a reason, and found no room elsewhere.
-    stuck: Vec<(ShardIndex, RevokeReason)>,
     /// The most urgent first.
     revokes: Vec<PlannedRevoke>,
     /// Which of them is of a shard.
@@ -135,8 +131,6 @@ impl<'a> Draft<'a> {
             workers,
             ordinals,
             grants: Vec::new(),
-            unplaced: Vec::new(),
-            stuck: Vec::new(),
             revokes: Vec::new(),
             revoked: BTreeMap::new(),
             stranded: BTreeSet::new(),
@@ -394,26 +388,6 @@ impl<'a> Draft<'a> {
             self.worker(to).load + 1,
             self.worker(to).reserved - taken,
         );
-    }
-
-    /// Notes an unowned shard that finds no room so far.
-    pub(super) fn unplaced(&mut self, index: ShardIndex) {
-        self.unplaced.push(index);
-    }
-
-    /// Takes the shards that found no room.
-    pub(super) fn take_unplaced(&mut self) -> Vec<ShardIndex> {
-        std::mem::take(&mut self.unplaced)
-    }
-
-    /// Notes a shard that must leave its owner and finds no room so far.
-    pub(super) fn stuck(&mut self, index: ShardIndex, reason: RevokeReason) {
-        self.stuck.push((index, reason));
-    }
-
-    /// Takes the shards that must leave their owner and found no room.
-    pub(super) fn take_stuck(&mut self) -> Vec<(ShardIndex, RevokeReason)> {
-        std::mem::take(&mut self.stuck)
     }
 
     /// Puts the grants in order: choosy shards were placed first.

@@ -8,6 +8,12 @@ use crate::planner::report::Reason;
 use crate::planner::score;
 use crate::shard::{RevokeReason, Shard, ShardState};
 
+/// A shard that must leave its owner, and has found no room elsewhere so far.
+pub(super) struct Stuck {
+    index: ShardIndex,
+    reason: RevokeReason,
+}
+
 /// Revokes openings past their deadline.
 ///
 /// The shard goes to another worker. If there is none it is revoked all the same: the next grant,
@@ -44,7 +50,10 @@ pub(super) fn overdue_openings(draft: &mut Draft<'_>) {
 /// A shard that fits nowhere else stays: served by a draining worker is better than served by nobody. A
 /// worker that stops is told that it waits for nothing. So is one that is paused: what it gives back
 /// waits for it.
-pub(super) fn draining_workers(draft: &mut Draft<'_>) {
+///
+/// Returns what found no room.
+pub(super) fn draining_workers(draft: &mut Draft<'_>) -> Vec<Stuck> {
+    let mut stuck = Vec::new();
     let emptied: Vec<(WorkerOrdinal, RevokeReason)> = draft
         .workers()
         .filter(|(_, worker)| worker.load > 0)
@@ -56,19 +65,21 @@ pub(super) fn draining_workers(draft: &mut Draft<'_>) {
         })
         .collect();
     if emptied.is_empty() {
-        return;
+        return stuck;
     }
     let mut spare = spare(draft);
     let state = draft.state;
     for (worker, reason) in emptied {
         for index in state.owned(draft.worker(worker).session) {
-            evacuate(draft, index, reason, &mut spare);
+            stuck.extend(evacuate(draft, index, reason, &mut spare));
         }
     }
+    stuck
 }
 
-/// Moves shards off workers that they are kept off.
-pub(super) fn shards_kept_off(draft: &mut Draft<'_>) {
+/// Moves shards off workers that they are kept off. Returns what found no room.
+pub(super) fn shards_kept_off(draft: &mut Draft<'_>) -> Vec<Stuck> {
+    let mut stuck = Vec::new();
     let group = draft.group;
     let mut left = None;
     for (index, placement) in group.placements.iter() {
@@ -79,10 +90,12 @@ pub(super) fn shards_kept_off(draft: &mut Draft<'_>) {
         let owner = owner.and_then(|owner| draft.ordinal_of(owner));
         if owner.is_some_and(|owner| !draft.may_have(*index, owner)) {
             let mut spare_left = left.unwrap_or_else(|| spare(draft));
-            evacuate(draft, *index, RevokeReason::Placement, &mut spare_left);
+            let reason = RevokeReason::Placement;
+            stuck.extend(evacuate(draft, *index, reason, &mut spare_left));
             left = Some(spare_left);
         }
     }
+    stuck
 }
 
 /// Room that unowned shards do not need: it may be spent on shards that are served.
@@ -91,20 +104,21 @@ fn spare(draft: &Draft<'_>) -> u64 {
     draft.room().saturating_sub(unowned)
 }
 
-/// Moves an owned shard into spare room, unless it is on the move already.
-fn evacuate(draft: &mut Draft<'_>, index: ShardIndex, reason: RevokeReason, spare: &mut u64) {
-    let Some(shard) = draft.group.shard(index) else {
-        return;
-    };
+/// Moves an owned shard into spare room, unless it is on the move already. Returns it if there is none.
+fn evacuate(
+    draft: &mut Draft<'_>,
+    index: ShardIndex,
+    reason: RevokeReason,
+    spare: &mut u64,
+) -> Option<Stuck> {
+    let shard = draft.group.shard(index)?;
     let (ShardState::Opening(owner) | ShardState::Serving(owner)) = shard.state else {
-        return;
+        return None;
     };
     if draft.is_revoked(index) {
-        return;
+        return None;
     }
-    let Some(worker) = draft.ordinal_of(owner) else {
-        return;
-    };
+    let worker = draft.ordinal_of(owner)?;
     let (is_paused, standing) = (
         draft.worker(worker).is_paused,
         draft.worker(worker).standing,
@@ -127,29 +141,29 @@ fn evacuate(draft: &mut Draft<'_>, index: ShardIndex, reason: RevokeReason, spar
     };
     if let Some(kept) = kept {
         stays(draft, index, worker, kept);
-        return;
+        return None;
     }
     if let Some(home) = pins::home_with_room(draft, index) {
         // Its room was kept for it.
         draft.revoke(index, Some(home), reason);
-        return;
+        return None;
     }
-    let suitable = (*spare > 0)
-        .then(|| score::most_suitable(draft, index, shard, Some(worker)))
-        .and_then(Result::ok);
-    match suitable {
-        Some(next) => {
-            *spare -= 1;
-            draft.revoke(index, Some(next), reason);
-        }
-        None => draft.stuck(index, reason),
+    let stuck = Some(Stuck { index, reason });
+    if *spare == 0 {
+        return stuck;
     }
+    let Ok(next) = score::most_suitable(draft, index, shard, Some(worker)) else {
+        return stuck;
+    };
+    *spare -= 1;
+    draft.revoke(index, Some(next), reason);
+    None
 }
 
 /// Moves what had no room to go to, if there is some now because shards are taken from others.
-pub(super) fn what_found_no_room(draft: &mut Draft<'_>) {
+pub(super) fn what_found_no_room(draft: &mut Draft<'_>, stuck: Vec<Stuck>) {
     let group = draft.group;
-    for (index, reason) in draft.take_stuck() {
+    for Stuck { index, reason } in stuck {
         let Some(shard) = group.shard(index) else {
             continue;
         };

@@ -13,43 +13,40 @@ use crate::shard::{Shard, ShardState, TenureEnd};
 /// Gives every unowned shard to a worker, unless something speaks against it now.
 ///
 /// Those that are kept off some come first: the others may take what is left, and not the other way round.
-pub(super) fn unowned_shards(draft: &mut Draft<'_>) {
+/// Returns those that found no room.
+pub(super) fn unowned_shards(draft: &mut Draft<'_>) -> Vec<ShardIndex> {
     let group = draft.group;
     let is_choosy = |index| {
         let placement = group.placements.get(&index);
         placement.is_some_and(|placement| !placement.kept_off.is_empty())
     };
-    for (index, shard) in group.unowned().filter(|(index, _)| is_choosy(*index)) {
-        place(draft, index, shard);
-    }
-    for (index, shard) in group.unowned().filter(|(index, _)| !is_choosy(*index)) {
-        place(draft, index, shard);
-    }
-    draft.sort_grants();
-}
-
-/// Gives shards that found no room to workers that have some now, because shards are taken from them.
-pub(super) fn what_found_no_room(draft: &mut Draft<'_>) {
-    let group = draft.group;
-    for index in draft.take_unplaced() {
-        let placed = group
-            .shard(index)
-            .map(|shard| destination(draft, index, shard));
-        match placed {
-            Some(Ok((worker, why))) => draft.grant(index, worker, why),
-            Some(Err(reason)) => draft.report.note(reason, index),
-            None => {}
+    let choosy = group.unowned().filter(|(index, _)| is_choosy(*index));
+    let others = group.unowned().filter(|(index, _)| !is_choosy(*index));
+    let mut unplaced = Vec::new();
+    for (index, shard) in choosy.chain(others) {
+        match destination(draft, index, shard) {
+            Ok((worker, why)) => draft.grant(index, worker, why),
+            Err(Reason::AllAtCap | Reason::WorkersFull | Reason::KeptOff) => unplaced.push(index),
+            Err(reason) => draft.report.note(reason, index),
         }
     }
     draft.sort_grants();
+    unplaced
 }
 
-fn place(draft: &mut Draft<'_>, index: ShardIndex, shard: &Shard) {
-    match destination(draft, index, shard) {
-        Ok((worker, why)) => draft.grant(index, worker, why),
-        Err(Reason::AllAtCap | Reason::WorkersFull | Reason::KeptOff) => draft.unplaced(index),
-        Err(reason) => draft.report.note(reason, index),
+/// Gives shards that found no room to workers that have some now, because shards are taken from them.
+pub(super) fn what_found_no_room(draft: &mut Draft<'_>, unplaced: Vec<ShardIndex>) {
+    let group = draft.group;
+    for index in unplaced {
+        let Some(shard) = group.shard(index) else {
+            continue;
+        };
+        match destination(draft, index, shard) {
+            Ok((worker, why)) => draft.grant(index, worker, why),
+            Err(reason) => draft.report.note(reason, index),
+        }
     }
+    draft.sort_grants();
 }
 
 fn destination(

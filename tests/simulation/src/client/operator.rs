@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::connection::{CallError, Connection, ConnectionOptions, Repeat};
+use tenure::connection::{CallError, Connection, ConnectionOptions, Repeat, Service};
 use tenure::{CheckpointStore as _, ReplicatedStore, Resource, ShardRef};
 use tenure_proto::v1 as pb;
 use tenure_proto::v1::admin_service_client::AdminServiceClient;
 use tenure_proto::v1::cluster_service_client::ClusterServiceClient;
 use tokio::sync::mpsc;
+use tonic::{Response, Status};
 
 use super::{Change, ClientSetup, Order, Pin, RETRY, Terms, lock};
 use crate::node::{CLIENT_PORT, PEER_PORT};
@@ -67,8 +68,6 @@ impl Operator {
         match order {
             Order::Init(hosts) => self.init(hosts).await,
             Order::CreateGroup(shards, terms) => self.create(shards, terms).await,
-            // They are carried out in order, by another.
-            Order::Change(_) => {}
             Order::SetTerms(terms) => self.set_terms(terms).await,
             Order::Transfer(to) => self.transfer(to).await,
             Order::AddNode(host) => self.add_node(host).await,
@@ -118,10 +117,8 @@ impl Operator {
         };
         loop {
             let answer = self
-                .connection
-                .leader(Repeat::Always, |service| {
-                    let request = request.clone();
-                    async move { AdminServiceClient::new(service).create_group(request).await }
+                .admin(request, |mut admin, request| async move {
+                    admin.create_group(request).await
                 })
                 .await;
             let exists = |error: &CallError| error.reason() == "GROUP_EXISTS";
@@ -132,6 +129,20 @@ impl Operator {
             tracing::info!(target: "simulation", error = ?answer.err(), "no group yet");
             tokio::time::sleep(RETRY).await;
         }
+    }
+
+    /// Asks the leader for a change of a group, again until it is known what became of it.
+    async fn admin<R, T, F>(
+        &self,
+        request: R,
+        call: impl Fn(AdminServiceClient<Service>, R) -> F,
+    ) -> Result<T, CallError>
+    where
+        R: Clone,
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let ask = |service| call(AdminServiceClient::new(service), request.clone());
+        self.connection.leader(Repeat::Always, ask).await
     }
 
     /// Makes changes until the run ends, one after the other.
@@ -161,17 +172,11 @@ impl Operator {
                     mode: (*mode).into(),
                     pause_timeout_ms: if paused { PAUSE_MS } else { 0 },
                 };
-                self.connection
-                    .leader(Repeat::Always, |service| {
-                        let request = request.clone();
-                        async move {
-                            AdminServiceClient::new(service)
-                                .set_worker_mode(request)
-                                .await
-                        }
-                    })
-                    .await
-                    .map(drop)
+                self.admin(request, |mut admin, request| async move {
+                    admin.set_worker_mode(request).await
+                })
+                .await
+                .map(drop)
             }
             Change::Freeze(frozen) => {
                 let reason = if *frozen { "a release" } else { "" };
@@ -179,25 +184,21 @@ impl Operator {
                     group,
                     reason: reason.to_owned(),
                 };
-                self.connection
-                    .leader(Repeat::Always, |service| {
-                        let request = request.clone();
-                        async move { AdminServiceClient::new(service).set_freeze(request).await }
-                    })
-                    .await
-                    .map(drop)
+                self.admin(request, |mut admin, request| async move {
+                    admin.set_freeze(request).await
+                })
+                .await
+                .map(drop)
             }
             Change::Pin(index, pin) => self.pin(*index, pin.as_ref()).await,
             Change::Rebalance(moves_max) => {
                 let moves_max = *moves_max;
                 let request = pb::RebalanceRequest { group, moves_max };
-                self.connection
-                    .leader(Repeat::Always, |service| {
-                        let request = request.clone();
-                        async move { AdminServiceClient::new(service).rebalance(request).await }
-                    })
-                    .await
-                    .map(drop)
+                self.admin(request, |mut admin, request| async move {
+                    admin.rebalance(request).await
+                })
+                .await
+                .map(drop)
             }
         }
     }
@@ -208,10 +209,8 @@ impl Operator {
         let Some(pin) = pin else {
             let request = pb::UnpinShardRequest { shard };
             return self
-                .connection
-                .leader(Repeat::Always, |service| {
-                    let request = request.clone();
-                    async move { AdminServiceClient::new(service).unpin_shard(request).await }
+                .admin(request, |mut admin, request| async move {
+                    admin.unpin_shard(request).await
                 })
                 .await
                 .map(drop);
@@ -225,13 +224,11 @@ impl Operator {
             to,
             kept_off,
         };
-        self.connection
-            .leader(Repeat::Always, |service| {
-                let request = request.clone();
-                async move { AdminServiceClient::new(service).pin_shard(request).await }
-            })
-            .await
-            .map(drop)
+        self.admin(request, |mut admin, request| async move {
+            admin.pin_shard(request).await
+        })
+        .await
+        .map(drop)
     }
 
     async fn set_terms(&self, terms: Terms) {
@@ -243,10 +240,8 @@ impl Operator {
             seen_revision: 0,
         };
         let answer = self
-            .connection
-            .leader(Repeat::Always, |service| {
-                let request = request.clone();
-                async move { AdminServiceClient::new(service).set_policy(request).await }
+            .admin(request, |mut admin, request| async move {
+                admin.set_policy(request).await
             })
             .await;
         tracing::info!(target: "simulation", error = ?answer.err(), "terms set");
