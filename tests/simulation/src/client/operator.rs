@@ -117,7 +117,7 @@ impl Operator {
         };
         loop {
             let answer = self
-                .admin(request, |mut admin, request| async move {
+                .admin(&request, |mut admin, request| async move {
                     admin.create_group(request).await
                 })
                 .await;
@@ -134,7 +134,7 @@ impl Operator {
     /// Asks the leader for a change of a group, again until it is known what became of it.
     async fn admin<R, T, F>(
         &self,
-        request: R,
+        request: &R,
         call: impl Fn(AdminServiceClient<Service>, R) -> F,
     ) -> Result<T, CallError>
     where
@@ -172,7 +172,7 @@ impl Operator {
                     mode: (*mode).into(),
                     pause_timeout_ms: if paused { PAUSE_MS } else { 0 },
                 };
-                self.admin(request, |mut admin, request| async move {
+                self.admin(&request, |mut admin, request| async move {
                     admin.set_worker_mode(request).await
                 })
                 .await
@@ -184,7 +184,7 @@ impl Operator {
                     group,
                     reason: reason.to_owned(),
                 };
-                self.admin(request, |mut admin, request| async move {
+                self.admin(&request, |mut admin, request| async move {
                     admin.set_freeze(request).await
                 })
                 .await
@@ -194,7 +194,7 @@ impl Operator {
             Change::Rebalance(moves_max) => {
                 let moves_max = *moves_max;
                 let request = pb::RebalanceRequest { group, moves_max };
-                self.admin(request, |mut admin, request| async move {
+                self.admin(&request, |mut admin, request| async move {
                     admin.rebalance(request).await
                 })
                 .await
@@ -209,7 +209,7 @@ impl Operator {
         let Some(pin) = pin else {
             let request = pb::UnpinShardRequest { shard };
             return self
-                .admin(request, |mut admin, request| async move {
+                .admin(&request, |mut admin, request| async move {
                     admin.unpin_shard(request).await
                 })
                 .await
@@ -224,7 +224,7 @@ impl Operator {
             to,
             kept_off,
         };
-        self.admin(request, |mut admin, request| async move {
+        self.admin(&request, |mut admin, request| async move {
             admin.pin_shard(request).await
         })
         .await
@@ -240,7 +240,7 @@ impl Operator {
             seen_revision: 0,
         };
         let answer = self
-            .admin(request, |mut admin, request| async move {
+            .admin(&request, |mut admin, request| async move {
                 admin.set_policy(request).await
             })
             .await;
